@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 const KILLS: u64 = 8;
 
 /// A daemon whose datastore `far` is this server.
@@ -29,7 +29,7 @@ fn uri(server: &Path) -> String {
     format!("nbd+unix:///?socket={}", server.display())
 }
 
-fn create(host: &Headgate, disk: &str, export: &str, arguments: &[&str]) -> anyhow::Result<()> {
+pub fn create(host: &Headgate, disk: &str, export: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let create = ["disk", "create", disk, "--datastore", "far", "--export", export];
     host.command(&[&create, arguments].concat()).map(drop)
 }
@@ -38,7 +38,7 @@ fn connection(host: &Headgate, disk: &str) -> anyhow::Result<serde_json::Value> 
     Ok(host.json(&["disk", "show", disk])?["connection"].clone())
 }
 
-fn wait_until(host: &Headgate, disk: &str, state: &str) -> anyhow::Result<serde_json::Value> {
+pub fn wait_until(host: &Headgate, disk: &str, state: &str) -> anyhow::Result<serde_json::Value> {
     wait_for(&format!("{disk} should be {state}"), PATIENCE, || {
         let connection = connection(host, disk)?;
         Ok((connection["state"] == state).then_some(connection))
@@ -53,7 +53,7 @@ fn load(host: &Headgate, disk: &str, words: &str) -> anyhow::Result<Command> {
 }
 
 /// Runs it; wrong data or a failed request is an error.
-fn load_to_end(host: &Headgate, disk: &str, words: &str) -> anyhow::Result<String> {
+pub fn load_to_end(host: &Headgate, disk: &str, words: &str) -> anyhow::Result<String> {
     let finished = run_to_end(load(host, disk, words)?, Duration::from_secs(120))?;
     ensure!(
         finished.status.success(),
@@ -66,7 +66,7 @@ fn load_to_end(host: &Headgate, disk: &str, words: &str) -> anyhow::Result<Strin
 }
 
 /// Everything that a disk can be asked for.
-const MIXED: &str = "--verify --seconds 5 --read-percent 40 --write-zeroes-percent 15 --flush-every 64 --fua-percent 10 \
+pub const MIXED: &str = "--verify --seconds 5 --read-percent 40 --write-zeroes-percent 15 --flush-every 64 --fua-percent 10 \
                      --block-size 512:10,4k:50,64k:30,1M:10";
 
 /// A server of any kind that serves one file or memory.
@@ -190,9 +190,14 @@ fn other_servers_are_served_from_too() {
 }
 
 /// Kills a server under a client of a host that reaches it by this URI.
-fn survives_its_server(lab: &Lab, mut server: Headgate, uri: &str) -> anyhow::Result<()> {
+pub fn survives_its_server(
+    lab: &Lab,
+    mut server: Headgate,
+    uri: &str,
+    host_words: &[&str],
+) -> anyhow::Result<()> {
     server.command(&["disk", "create", "volume", "--size", "64M"])?;
-    let host = Headgate::start_as(lab, "host", &[], &[])?;
+    let host = Headgate::start_as(lab, "host", &[], host_words)?;
     host.command(&["datastore", "add", "far", "--nbd", uri])?;
     create(&host, "disk", "volume", &[])?;
     let words = "--verify --seconds 3600 --read-percent 50 --write-zeroes-percent 10 --block-size 4k:70,64k:30 --timeout 60";
@@ -229,7 +234,7 @@ fn a_server_killed_again_and_again_under_load_loses_nothing() {
     with_lab(&["qemu-io"], |lab| {
         let server = Headgate::start(lab)?;
         let uri = uri(server.nbd_socket());
-        survives_its_server(lab, server, &uri)
+        survives_its_server(lab, server, &uri, &[])
     });
 }
 
@@ -238,7 +243,7 @@ fn over_tcp_too() {
     with_lab(&["qemu-io"], |lab| {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let server = Headgate::start_as(lab, "server", &[], &["--nbd-listen", &address])?;
-        survives_its_server(lab, server, &format!("nbd://{address}"))
+        survives_its_server(lab, server, &format!("nbd://{address}"), &[])
     });
 }
 

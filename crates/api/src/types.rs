@@ -36,8 +36,8 @@ pub struct BackendSpec {
     /// A device model, such as `rate=1600,latency=5ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulated: Option<String>,
-    /// An NBD server, of which each disk is an export: `nbd+unix:///?socket=/PATH` or
-    /// `nbd://HOST[:PORT]`.
+    /// An NBD server, of which each disk is an export: `nbd+unix:///?socket=/PATH`,
+    /// `nbd://HOST[:PORT]`, or `nbds://HOST[:PORT][?tls-hostname=NAME]` over TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbd: Option<String>,
     /// RAM disks: what all of them may have together, in bytes. What they hold is lost when the

@@ -7,11 +7,12 @@ use headgate_model::PlaneError;
 use headgate_model::RemoteDisk;
 use headgate_model::Session;
 use headgate_model::{Backend, DiskRecord, RemoteRecord};
-use headgate_nbd::uri::{Uri, UriError};
+use headgate_nbd::uri::{Address, Security, Tls, Uri, UriError};
 use headgate_units::Bytes;
 
 /// The form of a server's URI.
-const EXPECTED: &str = "nbd+unix:///?socket=/PATH or nbd://HOST[:PORT]: a server; its exports are named by 'disk create --export'";
+const EXPECTED: &str = "nbd+unix:///?socket=/PATH, nbd://HOST[:PORT] or nbds://HOST[:PORT] (TLS): \
+                        a server; its exports are named by 'disk create --export'";
 
 /// The longest export name of the protocol, in bytes.
 const EXPORT_MAX: usize = 4096;
@@ -35,11 +36,16 @@ pub(super) fn server(text: &str) -> Result<String, ControlError> {
         let error = format!("'{text}' names an export, and a datastore is a server");
         return Err(ControlError::invalid(error, EXPECTED));
     }
-    if let headgate_nbd::uri::Address::Unix(socket) = &uri.address
-        && !socket.starts_with('/')
-    {
-        let error = format!("the socket's path '{socket}' is not absolute");
-        return Err(ControlError::invalid(error, EXPECTED));
+    match &uri.address {
+        Address::Unix(socket) if !socket.starts_with('/') => {
+            let error = format!("the socket's path '{socket}' is not absolute");
+            return Err(ControlError::invalid(error, EXPECTED));
+        }
+        Address::Tcp { security: Security::Tls(Tls { certificates: Some(_), .. }), .. } => {
+            let error = format!("'{text}' names certificates, and the daemon has its own");
+            return Err(ControlError::invalid(error, "no tls-certificates: see 'serve --nbd-tls'"));
+        }
+        _ => {}
     }
     Ok(uri.to_string())
 }
@@ -176,6 +182,8 @@ mod tests {
             ("nbd+unix:///?socket=/run/a.sock", "nbd+unix:///?socket=/run/a.sock"),
             ("nbd://10.0.0.1", "nbd://10.0.0.1:10809/"),
             ("nbd://[::1]:99/", "nbd://[::1]:99/"),
+            ("nbds://h", "nbds://h:10809/"),
+            ("nbds://10.0.0.1?tls-hostname=h", "nbds://10.0.0.1:10809/?tls-hostname=h"),
         ] {
             assert_eq!(server(text).unwrap(), kept);
         }
@@ -184,7 +192,8 @@ mod tests {
             "nbd://host/disk",
             "nbd+unix:///d?socket=/a",
             "nbd+unix:///?socket=a",
-            "nbds://h",
+            "nbds+unix:///?socket=/a",
+            "nbd://h/?tls-hostname=h",
             "",
         ] {
             let error = server(bad).unwrap_err();
@@ -193,5 +202,7 @@ mod tests {
                 "{bad}: {error}"
             );
         }
+        let error = server("nbds://h/?tls-certificates=/etc/tls").unwrap_err();
+        assert!(error.to_string().contains("the daemon has its own"), "{error}");
     }
 }

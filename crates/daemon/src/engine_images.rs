@@ -53,7 +53,8 @@ impl EnginePlane {
         let image = match disk.remote.take() {
             Some(RemoteDisk { uri, block_size, session }) => {
                 let connection = session.and_then(Session::into_inner::<Connection>);
-                Image::remote(uri, disk.size, block_size, connection).map_err(failed)?
+                let image = Image::remote(uri, disk.size, block_size, connection);
+                image.map_err(failed)?.with_tls(self.tls.clone())
             }
             None => self.image(disk)?,
         };

@@ -25,6 +25,7 @@ use headgate_model::{
     PlaneError, Probe, Session, Stall, Writes,
 };
 use headgate_nbd::uri::Uri;
+use headgate_nbd_io::ClientTls;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, Narrow};
 use headgate_units::Bytes;
@@ -64,6 +65,8 @@ pub struct EnginePlane {
     stores: Mutex<HashMap<Name, Store>>,
     pub(crate) moves: Moves,
     pub(crate) copies: Copies,
+    /// What servers over TLS need.
+    pub(crate) tls: Option<Arc<ClientTls>>,
 }
 
 impl EnginePlane {
@@ -87,7 +90,14 @@ impl EnginePlane {
             stores: Mutex::default(),
             moves: Moves::default(),
             copies: Copies::default(),
+            tls: None,
         })
+    }
+
+    /// Reaches servers over TLS with this.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<ClientTls>) -> EnginePlane {
+        EnginePlane { tls: tls.map(Arc::new), ..self }
     }
 
     /// Lets NBD clients in. To be called once the disks are in service: a client that reconnects
@@ -342,7 +352,8 @@ impl DataPlane for EnginePlane {
     }
 
     fn connect(&self, uri: &Uri) -> Result<Probe, PlaneError> {
-        let connection = Connection::open(uri, CONNECT_PATIENCE).map_err(failed)?;
+        let connection = Connection::open(uri, CONNECT_PATIENCE, self.tls.as_deref());
+        let connection = connection.map_err(failed)?;
         let (size, block_size) = (connection.size(), connection.block_size());
         Ok(Probe { size, block_size, session: Some(Session::new(connection)) })
     }

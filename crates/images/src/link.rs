@@ -3,11 +3,11 @@
 
 use crate::content::{Content, Run};
 use crate::error::ImageError;
-use headgate_nbd::client::handshake::ExportInfo;
+use headgate_nbd::client::handshake::{ExportInfo, ReplyStyle};
 use headgate_nbd::client::structured::{Event, ReplyBuffer};
 use headgate_nbd::uri::Uri;
 use headgate_nbd::wire::{NbdError, REQUEST_LEN, Request, STATE_ZERO, command};
-use headgate_nbd_io::{Endpoint, Socket, handshake_with_allocation, say_goodbye};
+use headgate_nbd_io::{Dial, Opened, Socket, say_goodbye};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -19,10 +19,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The longest reply that is received, in bytes: a chunk, or the extents of a question.
 const LONGEST: u32 = 1 << 20;
-/// Silence of a TCP server's host after which it is probed, and then given up.
-const IDLE: Duration = Duration::from_secs(30);
-const PROBE: Duration = Duration::from_secs(10);
-const PROBES: u32 = 3;
+/// A TCP connection whose server's host is silent for so long counts as cut.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// A connection to an export. Requests of several threads are under way at once; the connection has
 /// the memory of two long replies besides.
@@ -78,20 +76,19 @@ enum Answer {
 }
 
 impl Link {
-    /// Opens an export. `name` is what messages call it.
+    /// Opens an export. `name` is what messages call it. The certificates for `nbds://` are those
+    /// that the URI names.
     ///
     /// # Errors
     /// [`ImageError::Nbd`]: the server cannot be reached, refuses, or is no NBD server.
     pub fn open(uri: &Uri, name: &str) -> Result<Link, ImageError> {
         let failed = |why: String| ImageError::Nbd { server: name.to_owned(), why };
         let told = |e: std::io::Error| failed(format!("cannot connect: {e}"));
-        let deadline = Instant::now() + PATIENCE;
-        let mut socket =
-            Endpoint::resolve(&uri.address).and_then(|to| to.connect(deadline)).map_err(told)?;
-        let (info, allocation) = handshake_with_allocation(&mut socket, &uri.export, deadline)
-            .map_err(|e| failed(e.to_string()))?;
+        let (style, deadline) = (ReplyStyle::Allocation, Instant::now() + PATIENCE);
+        let dial = Dial { style, deadline, silence: Some(SILENCE), tls: None };
+        let Opened { socket, info, allocation } =
+            dial.open(uri).map_err(|e| failed(e.to_string()))?;
         socket.set_timeouts(None).map_err(told)?;
-        socket.set_keepalive(IDLE, PROBE, PROBES).map_err(told)?;
         let (mut receiving, end) =
             (socket.try_clone().map_err(told)?, socket.try_clone().map_err(told)?);
         let shared = Arc::new(Shared { allocation, state: Mutex::default() });

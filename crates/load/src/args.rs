@@ -21,8 +21,8 @@ const VERIFY_BLOCK: u32 = 4096;
 /// Arguments of `headgate load`: loads disks of NBD servers and vhost-user-blk devices.
 #[derive(Args, Clone, Debug)]
 pub struct LoadArgs {
-    /// Disks to load: nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME, or the path of a
-    /// vhost-user-blk socket
+    /// Disks to load: nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME, over TLS
+    /// nbds://HOST[:PORT]/NAME?tls-certificates=DIR, or the path of a vhost-user-blk socket
     // `[:PORT]` is help text, not a link.
     #[allow(rustdoc::broken_intra_doc_links)]
     #[arg(required = true, value_name = "URI|SOCKET")]
@@ -169,8 +169,9 @@ pub struct LoadArgs {
 /// Arguments of `headgate trace replay`: replays recorded requests on a disk at their times.
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
-    /// Disk to replay on: nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME, or the path of a
-    /// vhost-user-blk socket; recorded writes OVERWRITE it
+    /// Disk to replay on: nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME, over TLS
+    /// nbds://HOST[:PORT]/NAME?tls-certificates=DIR, or the path of a vhost-user-blk socket;
+    /// recorded writes OVERWRITE it
     // `[:PORT]` is help text, not a link.
     #[allow(rustdoc::broken_intra_doc_links)]
     #[arg(value_name = "URI|SOCKET")]

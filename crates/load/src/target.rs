@@ -1,6 +1,6 @@
 //! Targets of a load: exports of NBD servers, and vhost-user-blk sockets.
 
-use headgate_nbd::uri::UriError;
+use headgate_nbd::uri::{FORMS, UriError, is_nbd};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -22,13 +22,11 @@ pub use headgate_nbd::uri::{Address as NbdAddress, Uri as NbdTarget};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// A URI of another scheme, or one that lacks its parts.
-    #[error(
-        "'{0}' is no disk: give nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME or the path of a vhost-user-blk socket"
-    )]
+    #[error("'{0}' is no disk: give {FORMS}, or the path of a vhost-user-blk socket")]
     Form(String),
-    /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
-    #[error("'{0}' has a bad %-escape: two hexadecimal digits were expected, UTF-8 in the end")]
-    Escape(String),
+    /// A part of the URI cannot be used.
+    #[error(transparent)]
+    Uri(UriError),
     /// Not this machine.
     #[error("'{0}' is not this machine; to load a server elsewhere, add --allow-remote")]
     Remote(String),
@@ -47,10 +45,10 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Target, TargetError> {
         let form = || TargetError::Form(text.to_owned());
-        if text.starts_with("nbd+unix://") || text.starts_with("nbd://") {
+        if is_nbd(text) {
             return text.parse().map(Target::Nbd).map_err(|e| match e {
                 UriError::Form(_) => form(),
-                UriError::Escape(text) => TargetError::Escape(text),
+                other => TargetError::Uri(other),
             });
         }
         if text.is_empty() || text.contains("://") {
@@ -84,7 +82,7 @@ pub enum Reach {
 /// [`TargetError::Resolve`], and [`TargetError::Remote`] when one of the addresses is beyond
 /// `reach`.
 pub fn resolve(address: &NbdAddress, reach: Reach) -> Result<Vec<SocketAddr>, TargetError> {
-    let NbdAddress::Tcp { host, port } = address else { return Ok(Vec::new()) };
+    let NbdAddress::Tcp { host, port, .. } = address else { return Ok(Vec::new()) };
     let found = (host.as_str(), *port)
         .to_socket_addrs()
         .map_err(|e| TargetError::Resolve { host: host.clone(), why: e.to_string() })?;
@@ -98,13 +96,18 @@ pub fn resolve(address: &NbdAddress, reach: Reach) -> Result<Vec<SocketAddr>, Ta
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_nbd::uri::Security;
 
     fn unix(socket: &str, export: &str) -> Target {
         Target::Nbd(NbdTarget { address: NbdAddress::Unix(socket.into()), export: export.into() })
     }
 
+    fn address(host: &str, port: u16) -> NbdAddress {
+        NbdAddress::Tcp { host: host.into(), port, security: Security::Plain }
+    }
+
     fn tcp(host: &str, port: u16, export: &str) -> Target {
-        let address = NbdAddress::Tcp { host: host.into(), port };
+        let address = address(host, port);
         Target::Nbd(NbdTarget { address, export: export.into() })
     }
 
@@ -127,17 +130,20 @@ mod tests {
             assert_eq!(error, TargetError::Form(text.into()));
             assert!(error.to_string().contains("nbd+unix:///NAME?socket=PATH"));
         }
-        assert!(matches!("nbd://localhost/%4".parse::<Target>(), Err(TargetError::Escape(_))));
-        assert!(matches!("nbd://localhost/%ff".parse::<Target>(), Err(TargetError::Escape(_))));
+        for text in
+            ["nbd://localhost/%4", "nbd://localhost/%ff", "nbds://localhost/x?tls-username=me"]
+        {
+            assert!(matches!(text.parse::<Target>(), Err(TargetError::Uri(_))));
+        }
     }
 
     #[test]
     fn other_machines_are_loaded_only_when_allowed() {
-        let far = NbdAddress::Tcp { host: "192.0.2.1".into(), port: 1 };
+        let far = address("192.0.2.1", 1);
         assert!(matches!(resolve(&far, Reach::ThisMachine), Err(TargetError::Remote(_))));
         assert_eq!(resolve(&far, Reach::Anywhere).map(|a| a.len()), Ok(1));
         for host in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
-            let near = NbdAddress::Tcp { host: host.into(), port: 1 };
+            let near = address(host, 1);
             assert!(resolve(&near, Reach::ThisMachine).is_ok(), "{host}");
         }
     }

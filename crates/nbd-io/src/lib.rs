@@ -4,26 +4,32 @@
 //! around it that servers and clients share:
 //!
 //! - [`Socket`]: a connected unix or TCP socket, with its time limits and tuning.
-//! - [`Endpoint`]: a server's resolved address, and [`Endpoint::connect`].
-//! - [`handshake`]: a client's handshake within a deadline; [`handshake_with_allocation`] asks for
-//!   block status too.
+//! - [`Dial`]: from a URI to an export that is ready for requests, over TLS where the URI says so.
+//! - [`Endpoint`], [`handshake`]: its steps, for who does something in between.
+//! - [`ClientTls`]: which certificates servers are shown.
 //!
 //! ```no_run
 //! use headgate_nbd::client::handshake::ReplyStyle;
 //! use headgate_nbd::uri::Uri;
-//! use headgate_nbd_io::{Endpoint, handshake};
+//! use headgate_nbd_io::{ClientTls, Dial};
 //! use std::time::{Duration, Instant};
 //!
-//! let uri: Uri = "nbd://localhost/db".parse()?;
+//! let uri: Uri = "nbds://localhost/db".parse()?;
+//! let tls = ClientTls::new("/etc/headgate/tls".into());
 //! let deadline = Instant::now() + Duration::from_secs(10);
-//! let mut socket = Endpoint::resolve(&uri.address)?.connect(deadline)?;
-//! let info = handshake(&mut socket, &uri.export, ReplyStyle::Simple, deadline)?;
-//! println!("{} bytes", info.size);
+//! let dial = Dial { style: ReplyStyle::Simple, deadline, silence: None, tls: Some(&tls) };
+//! println!("{} bytes", dial.open(&uri)?.info.size);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod client_tls;
 mod dial;
+mod handshake;
+mod open;
 mod socket;
 
-pub use dial::{DialError, Endpoint, handshake, handshake_with_allocation, say_goodbye};
+pub use client_tls::ClientTls;
+pub use dial::Endpoint;
+pub use handshake::{DialError, handshake, say_goodbye};
+pub use open::{Dial, Opened};
 pub use socket::Socket;

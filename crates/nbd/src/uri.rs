@@ -1,11 +1,16 @@
 //! URIs of exports, as the NBD project defines them (`doc/uri.md` in its repository).
 //!
 //! ```
-//! use headgate_nbd::uri::{Address, Uri};
+//! use headgate_nbd::uri::{Address, Security, Tls, Uri};
 //!
 //! let uri: Uri = "nbd://[::1]/db".parse()?;
-//! assert_eq!(uri.address, Address::Tcp { host: "::1".into(), port: 10809 });
+//! let security = Security::Plain;
+//! assert_eq!(uri.address, Address::Tcp { host: "::1".into(), port: 10809, security });
 //! assert_eq!(uri.to_string(), "nbd://[::1]:10809/db");
+//!
+//! let uri: Uri = "nbds://10.0.0.7/db?tls-hostname=node7.example".parse()?;
+//! let named = Security::Tls(Tls { hostname: Some("node7.example".into()), certificates: None });
+//! assert!(matches!(uri.address, Address::Tcp { security, .. } if security == named));
 //!
 //! let uri: Uri = "nbd+unix:///db?socket=/run/nbd.sock".parse()?;
 //! assert_eq!(uri.address, Address::Unix("/run/nbd.sock".into()));
@@ -43,7 +48,27 @@ pub enum Address {
         host: String,
         /// Port.
         port: u16,
+        /// What protects the connection.
+        security: Security,
     },
+}
+
+/// What protects a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Security {
+    /// Nothing (`nbd://`).
+    Plain,
+    /// TLS, and nothing else (`nbds://`).
+    Tls(Tls),
+}
+
+/// What a URI says of TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tls {
+    /// The name that the server's certificate has to have (`tls-hostname`); `None`: the host.
+    pub hostname: Option<String>,
+    /// The directory of the certificates (`tls-certificates`); `None`: whoever connects has one.
+    pub certificates: Option<String>,
 }
 
 /// Why a text is no NBD URI.
@@ -55,10 +80,28 @@ pub enum UriError {
     /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
     #[error("'{0}' has a bad %-escape: two hexadecimal digits were expected, UTF-8 in the end")]
     Escape(String),
+    /// A parameter that asks for what is not done: to ignore it could leave a connection open to
+    /// whom it was to be closed to.
+    #[error(
+        "'{uri}': the parameter '{parameter}' is not taken: tls-certificates=DIR and \
+         tls-hostname=NAME are, of nbds:// only"
+    )]
+    Parameter {
+        /// The whole text.
+        uri: String,
+        /// The parameter's name.
+        parameter: String,
+    },
 }
 
 /// The forms of a URI, for messages.
-pub const FORMS: &str = "nbd+unix:///NAME?socket=PATH or nbd://HOST[:PORT]/NAME";
+pub const FORMS: &str =
+    "nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME or nbds://HOST[:PORT]/NAME (TLS)";
+
+/// Whether a text is one of the schemes that [`Uri`] knows.
+pub fn is_nbd(text: &str) -> bool {
+    ["nbd+unix://", "nbd://", "nbds://"].iter().any(|scheme| text.starts_with(scheme))
+}
 
 impl Uri {
     /// The server alone: the URI of its default export.
@@ -72,22 +115,57 @@ impl FromStr for Uri {
 
     fn from_str(text: &str) -> Result<Uri, UriError> {
         let form = || UriError::Form(text.to_owned());
-        if let Some(rest) = text.strip_prefix("nbd+unix://") {
-            let (path, query) = rest.split_once('?').ok_or_else(form)?;
+        let (rest, query) = text.split_once('?').unwrap_or((text, ""));
+        if let Some(path) = rest.strip_prefix("nbd+unix://") {
             let export = path.strip_prefix('/').ok_or_else(form)?;
-            let socket =
-                query.split('&').find_map(|pair| pair.strip_prefix("socket=")).ok_or_else(form)?;
-            let socket = unescape(socket)?;
+            not_of_tls(text, query)?;
+            let socket = parameter(query, "socket")?.ok_or_else(form)?;
             if socket.is_empty() {
                 return Err(form());
             }
             return Ok(Uri { address: Address::Unix(socket), export: unescape(export)? });
         }
-        let rest = text.strip_prefix("nbd://").ok_or_else(form)?;
+        let (rest, security) = if let Some(rest) = rest.strip_prefix("nbds://") {
+            (rest, Security::Tls(tls(text, query)?))
+        } else {
+            not_of_tls(text, query)?;
+            (rest.strip_prefix("nbd://").ok_or_else(form)?, Security::Plain)
+        };
         let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = split_port(authority).ok_or_else(form)?;
-        Ok(Uri { address: Address::Tcp { host, port }, export: unescape(export)? })
+        Ok(Uri { address: Address::Tcp { host, port, security }, export: unescape(export)? })
     }
+}
+
+const HOSTNAME: &str = "tls-hostname";
+const CERTIFICATES: &str = "tls-certificates";
+
+/// The first parameter of this name.
+fn parameter(query: &str, name: &str) -> Result<Option<String>, UriError> {
+    let mut named = query.split('&').filter_map(|pair| pair.split_once('='));
+    named.find(|(key, _)| *key == name).map(|(_, value)| unescape(value)).transpose()
+}
+
+/// Refuses parameters of TLS other than those of this name.
+fn only_of_tls(text: &str, query: &str, known: &[&str]) -> Result<(), UriError> {
+    let names = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
+    match names.filter(|name| name.starts_with("tls-")).find(|name| !known.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(UriError::Parameter { uri: text.to_owned(), parameter: name.to_owned() }),
+    }
+}
+
+fn not_of_tls(text: &str, query: &str) -> Result<(), UriError> {
+    only_of_tls(text, query, &[])
+}
+
+fn tls(text: &str, query: &str) -> Result<Tls, UriError> {
+    only_of_tls(text, query, &[HOSTNAME, CERTIFICATES])?;
+    let given = |name: &str| match parameter(query, name)? {
+        Some(empty) if empty.is_empty() => Err(UriError::Form(text.to_owned())),
+        given => Ok(given),
+    };
+    Ok(Tls { hostname: given(HOSTNAME)?, certificates: given(CERTIFICATES)? })
 }
 
 impl fmt::Display for Uri {
@@ -97,10 +175,26 @@ impl fmt::Display for Uri {
             Address::Unix(socket) => {
                 write!(f, "nbd+unix:///{export}?socket={}", Escaped(socket))
             }
-            Address::Tcp { host, port } if host.contains(':') => {
-                write!(f, "nbd://[{host}]:{port}/{export}")
+            Address::Tcp { host, port, security } => {
+                let tls = match security {
+                    Security::Plain => None,
+                    Security::Tls(tls) => Some(tls),
+                };
+                let scheme = if tls.is_some() { "nbds" } else { "nbd" };
+                if host.contains(':') {
+                    write!(f, "{scheme}://[{host}]:{port}/{export}")?;
+                } else {
+                    write!(f, "{scheme}://{host}:{port}/{export}")?;
+                }
+                let given =
+                    tls.map(|tls| [(HOSTNAME, &tls.hostname), (CERTIFICATES, &tls.certificates)]);
+                let given = given.into_iter().flatten();
+                let given = given.filter_map(|(name, value)| Some((name, value.as_ref()?)));
+                for (mark, (name, value)) in ['?', '&'].into_iter().zip(given) {
+                    write!(f, "{mark}{name}={}", Escaped(value))?;
+                }
+                Ok(())
             }
-            Address::Tcp { host, port } => write!(f, "nbd://{host}:{port}/{export}"),
         }
     }
 }
@@ -172,7 +266,14 @@ mod tests {
     }
 
     fn tcp(host: &str, port: u16, export: &str) -> Uri {
-        Uri { address: Address::Tcp { host: host.into(), port }, export: export.into() }
+        let address = Address::Tcp { host: host.into(), port, security: Security::Plain };
+        Uri { address, export: export.into() }
+    }
+
+    fn over_tls(host: &str, port: u16, export: &str, tls: [Option<&str>; 2]) -> Uri {
+        let [hostname, certificates] = tls.map(|given| given.map(ToOwned::to_owned));
+        let security = Security::Tls(Tls { hostname, certificates });
+        Uri { address: Address::Tcp { host: host.into(), port, security }, export: export.into() }
     }
 
     #[test]
@@ -184,6 +285,13 @@ mod tests {
             ("nbd://127.0.0.1:10810/db", tcp("127.0.0.1", 10810, "db")),
             ("nbd://localhost", tcp("localhost", 10809, "")),
             ("nbd://[::1]:99/x/y", tcp("::1", 99, "x/y")),
+            ("nbd://localhost/db?x=1", tcp("localhost", 10809, "db")),
+            ("nbds://localhost/db", over_tls("localhost", 10809, "db", [None; 2])),
+            ("nbds://[::1]:99", over_tls("::1", 99, "", [None; 2])),
+            (
+                "nbds://h/db?x=1&tls-certificates=/etc/a%26b&tls-hostname=node1",
+                over_tls("h", 10809, "db", [Some("node1"), Some("/etc/a&b")]),
+            ),
         ] {
             assert_eq!(text.parse(), Ok(uri), "{text}");
         }
@@ -200,6 +308,8 @@ mod tests {
             "nbd://h:99999/",
             "nbd://[::1",
             "/run/x",
+            "nbds+unix:///db?socket=/run/nbd.sock",
+            "nbds://h/db?tls-hostname=",
         ] {
             assert_eq!(text.parse::<Uri>(), Err(UriError::Form(text.into())));
         }
@@ -207,10 +317,32 @@ mod tests {
         assert!(matches!("nbd://localhost/%ff".parse::<Uri>(), Err(UriError::Escape(_))));
     }
 
+    /// Who writes them believes that they hold.
+    #[test]
+    fn what_is_said_of_tls_and_cannot_be_done_is_refused() {
+        for (text, parameter) in [
+            ("nbd://h/db?tls-certificates=/etc/tls", "tls-certificates"),
+            ("nbd+unix:///db?socket=/run/nbd.sock&tls-hostname=h", "tls-hostname"),
+            ("nbds://h/db?tls-psk-file=/etc/psk", "tls-psk-file"),
+            ("nbds://h/db?tls-hostname=h&tls-verify-peer=0", "tls-verify-peer"),
+            ("nbds://h/db?tls-username", "tls-username"),
+        ] {
+            let (uri, parameter) = (text.to_owned(), parameter.to_owned());
+            assert_eq!(text.parse::<Uri>(), Err(UriError::Parameter { uri, parameter }));
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_written_is_read_again(export in ".*", socket in "/.+", port: u16, host in "[a-z0-9.-]+|[0-9a-f:]*:[0-9a-f:]*") {
-            for uri in [unix(&socket, &export), tcp(&host, port, &export)] {
+            let [hostname, certificates] = [&host, &socket].map(|given| Some(given.as_str()));
+            for uri in [
+                unix(&socket, &export),
+                tcp(&host, port, &export),
+                over_tls(&host, port, &export, [None; 2]),
+                over_tls(&host, port, &export, [None, certificates]),
+                over_tls(&host, port, &export, [hostname, certificates]),
+            ] {
                 prop_assert_eq!(uri.to_string().parse(), Ok(uri));
             }
         }

@@ -79,6 +79,19 @@ pub enum HandshakeError {
     Name(String),
 }
 
+impl HandshakeError {
+    /// Whether the server has a certificate that is good, and of another name.
+    pub fn is_other_name(&self) -> bool {
+        use rustls::CertificateError::{NotValidForName, NotValidForNameContext};
+        matches!(
+            self,
+            HandshakeError::Tls(rustls::Error::InvalidCertificate(
+                NotValidForName | NotValidForNameContext { .. }
+            ))
+        )
+    }
+}
+
 /// Certificates cannot be made.
 #[derive(Debug, Error)]
 pub enum AuthorityError {

@@ -108,7 +108,11 @@ impl Secured {
 impl Secured {
     fn send(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
-            self.tls.write_tls(&mut self.stream)?;
+            match self.tls.write_tls(&mut self.stream) {
+                // What was to be sent is kept here: the caller must not begin again.
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => drop(other?),
+            }
         }
         Ok(())
     }

@@ -38,8 +38,8 @@ pub struct Config {
     pub landlock: Option<LandlockMode>,
     /// Serve NBD over TCP on this address; not at all by default.
     pub nbd_listen: Option<SocketAddr>,
-    /// Serve NBD there over TLS only, with the certificates and rules of this directory; not by
-    /// default.
+    /// Directory of certificates: serve NBD there over TLS only, with its rules, and reach servers
+    /// at `nbds://`; none by default.
     pub nbd_tls: Option<PathBuf>,
     /// The most NBD connections in all; default 4096.
     pub nbd_connections: Option<NonZeroU32>,

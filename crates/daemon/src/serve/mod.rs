@@ -38,7 +38,8 @@ use headgate_control::{Control, ControlError, Options, Parts, Roots, StateDir, S
 use headgate_frontends::nbd::server::ServerConfig;
 use headgate_history::{Samples, SamplesError};
 use headgate_model::PlaneError;
-use headgate_tls::{CredentialsError, ServerCredentials};
+use headgate_nbd_io::ClientTls;
+use headgate_tls::{ClientCredentials, CredentialsError, ServerCredentials};
 use rustix::fs::Mode;
 use std::io;
 use std::net::SocketAddr;
@@ -67,9 +68,11 @@ pub struct ServeArgs {
     /// Serve NBD over TCP, too; without --nbd-tls anyone who reaches the address can use every disk
     #[arg(long, value_name = "ADDRESS:PORT")]
     nbd_listen: Option<SocketAddr>,
-    /// Serve NBD on that address over TLS only, to those with a certificate of the authority in
-    /// this directory: ca-cert.pem, server-cert.pem, server-key.pem, and, if they are there,
-    /// ca-crl.pem (what was revoked) and allow.toml (who may open which disks)
+    /// Certificates for NBD over TLS. With --nbd-listen NBD is served there over TLS only, to those
+    /// with a certificate of the authority in this directory: ca-cert.pem, server-cert.pem,
+    /// server-key.pem, and, if they are there, ca-crl.pem (what was revoked) and allow.toml (who
+    /// may open which disks). Servers of datastores at nbds:// are shown client-cert.pem, with
+    /// client-key.pem
     #[arg(long, value_name = "DIR")]
     nbd_tls: Option<PathBuf>,
     #[command(flatten)]
@@ -113,11 +116,8 @@ pub enum DaemonError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Certificates are given, and nothing that they are for.
-    #[error("--nbd-tls is for NBD over TCP, and --nbd-listen is not given")]
-    TlsForNothing,
     /// The certificates cannot be used.
-    #[error("cannot serve NBD over TLS: {0}")]
+    #[error("the directory of --nbd-tls cannot be used: {0}")]
     Certificates(#[from] CredentialsError),
     /// The daemon is not confined as it has to be.
     #[error(transparent)]
@@ -184,9 +184,6 @@ impl DaemonError {
                 "give --state-dir with a directory that is empty or does not exist, or serve without --demo"
                     .into(),
             ),
-            DaemonError::TlsForNothing => {
-                Some("give --nbd-listen ADDRESS:PORT, too, or the key nbd-listen".into())
-            }
             DaemonError::Certificates(e) => e.hint().map(Into::into),
             DaemonError::Metrics(_) => {
                 Some("give an address of this machine and a free port to --metrics-listen".into())
@@ -290,7 +287,15 @@ fn confine(
     config: &Config,
     roots: &Roots,
 ) -> Result<confinement::Confinement, DaemonError> {
-    let certificates = certificates(args, config)?;
+    let certificates = certificates(args, config);
+    // They are read once more when they are needed. Better no daemon now than one that has taken
+    // its disks and ends, or that reaches none of its servers.
+    if let Some(dir) = certificates {
+        match args.nbd_listen.or(config.nbd_listen) {
+            Some(_) => ServerCredentials::read(dir).map(drop)?,
+            None => ClientCredentials::read(dir).map(drop)?,
+        }
+    }
     // What is made is for the daemon alone; sockets are given to others one by one.
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
     dir.create()?;
@@ -298,31 +303,20 @@ fn confine(
     Ok(confinement::confine(landlock, dir, roots, certificates)?)
 }
 
-/// The directory of certificates for NBD over TCP.
-fn certificates<'a>(
-    args: &'a ServeArgs,
-    config: &'a Config,
-) -> Result<Option<&'a Path>, DaemonError> {
-    let dir = args.nbd_tls.as_deref().or(config.nbd_tls.as_deref());
-    match (dir, args.nbd_listen.or(config.nbd_listen)) {
-        (Some(_), None) => Err(DaemonError::TlsForNothing),
-        (Some(dir), Some(_)) => {
-            // They are read once more when the address is listened on. Better no daemon now than
-            // one that has taken its disks and ends.
-            ServerCredentials::read(dir)?;
-            Ok(Some(dir))
-        }
-        (None, _) => Ok(None),
-    }
+/// The directory of certificates for NBD over TLS.
+fn certificates<'a>(args: &'a ServeArgs, config: &'a Config) -> Option<&'a Path> {
+    args.nbd_tls.as_deref().or(config.nbd_tls.as_deref())
 }
 
 /// Where NBD is served, and for whom.
 fn nbd_config(dir: &StateDir, args: &ServeArgs, config: &Config, access: Access) -> ServerConfig {
+    let tcp = args.nbd_listen.or(config.nbd_listen);
     ServerConfig {
         unix: Some(dir.nbd_socket()),
         access,
-        tcp: args.nbd_listen.or(config.nbd_listen),
-        tls: args.nbd_tls.clone().or_else(|| config.nbd_tls.clone()),
+        tcp,
+        // Without an address they are for the servers of datastores alone.
+        tls: tcp.and(certificates(args, config)).map(Path::to_owned),
         ..args.nbd.settings(config)
     }
 }
@@ -331,7 +325,8 @@ fn nbd_config(dir: &StateDir, args: &ServeArgs, config: &Config, access: Access)
 fn start_plane(args: &ServeArgs, config: &Config) -> Result<Arc<EnginePlane>, PlaneError> {
     let memory =
         args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
-    Ok(Arc::new(EnginePlane::start(shards::engine_config(config), memory)?))
+    let tls = certificates(args, config).map(Path::to_owned).map(ClientTls::new);
+    Ok(Arc::new(EnginePlane::start(shards::engine_config(config), memory)?.with_tls(tls)))
 }
 
 /// Who keeps leases in etcd, where there is one.

@@ -9,6 +9,7 @@ use crate::request::Access;
 use crate::topology::Topology;
 use headgate_mirror::stamp::Stamp;
 use headgate_nbd::uri::Uri;
+use headgate_nbd_io::ClientTls;
 use headgate_units::{AtomicNanos, Bytes};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -118,6 +119,7 @@ impl Image {
                 block_size,
                 connection,
                 patience: PATIENCE,
+                tls: None,
             })),
         })
     }
@@ -128,6 +130,16 @@ impl Image {
     pub fn patient(mut self, patience: Duration) -> Image {
         if let Source::Export(export) = &mut self.source {
             export.patience = patience;
+        }
+        self
+    }
+
+    /// Has an export that is reached over TLS do so with this, for every connection. For other
+    /// images it has no meaning.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<Arc<ClientTls>>) -> Image {
+        if let Source::Export(export) = &mut self.source {
+            export.tls = tls;
         }
         self
     }

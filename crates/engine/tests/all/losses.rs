@@ -71,7 +71,7 @@ fn a_flush_that_a_server_dies_under_fails() {
 fn a_write_of_which_a_server_took_a_part_is_made_whole_at_the_next() {
     let mut server = Server::start(SIZE);
     server.state().block_sizes = Some([4096, 4096, 8192]);
-    let connection = Connection::open(&server.uri("disk"), PATIENCE).unwrap();
+    let connection = Connection::open(&server.uri("disk"), PATIENCE, None).unwrap();
     let bench = Bench::with(&server, Some(connection), 4096);
     let client = bench.client();
     server.state().manner = Manner::DeafAfter(1);

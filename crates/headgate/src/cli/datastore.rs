@@ -231,8 +231,9 @@ struct Backend {
     /// ssd=SIZE[,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full][,...] or null
     #[arg(long, value_name = "MODEL")]
     emulated: Option<String>,
-    /// An NBD server, of which each disk is an export: nbd+unix:///?socket=/PATH or
-    /// nbd://HOST[:PORT]
+    /// An NBD server, of which each disk is an export: nbd+unix:///?socket=/PATH,
+    /// nbd://HOST[:PORT], or nbds://HOST[:PORT][?tls-hostname=NAME] over TLS, with the certificates
+    /// of 'serve --nbd-tls'
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
     /// RAM disks of so much together. Nothing on them survives the daemon

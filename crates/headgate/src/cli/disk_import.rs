@@ -13,7 +13,7 @@ use headgate_api::types::{Change, Changed, Datastore, Disk, DiskPatch};
 use headgate_daemon::serve::signals::Signals;
 use headgate_images::{Backing, Format, ImageSource, Link, NbdSink, NbdSource, Source};
 use headgate_model::Name;
-use headgate_nbd::uri::{FORMS, Uri};
+use headgate_nbd::uri::{FORMS, Uri, is_nbd};
 use headgate_units::Bytes;
 use hyper::{Method, StatusCode};
 use serde::Serialize;
@@ -39,7 +39,8 @@ pub(super) struct DiskImport {
     #[command(flatten)]
     create: Create,
     /// An image file or a block device, or the URI of an NBD server's export:
-    /// nbd://HOST[:PORT]/NAME, nbd+unix:///NAME?socket=PATH
+    /// nbd://HOST[:PORT]/NAME, nbd+unix:///NAME?socket=PATH, or, over TLS,
+    /// nbds://HOST[:PORT]/NAME?tls-certificates=DIR[&tls-hostname=NAME]
     source: String,
     /// Format of the image [default: by its first bytes]
     #[arg(long, value_name = "FORMAT", value_parser = one_of(FORMATS))]
@@ -88,10 +89,10 @@ impl DiskImport {
                 let path = PathBuf::from(&self.source);
                 Ok(Origin::Image(ImageSource::open(&path, self.format, backing)?))
             }
-            Some(("nbd" | "nbd+unix", _)) if self.format.is_some() || self.allow_backing => {
+            Some(_) if is_nbd(&self.source) && (self.format.is_some() || self.allow_backing) => {
                 usage("an export has no format and no backing file: they are its server's".into())
             }
-            Some(("nbd" | "nbd+unix", _)) => {
+            Some(_) if is_nbd(&self.source) => {
                 let uri: Uri =
                     self.source.parse().map_err(|e| CliError::Usage(format!("{e}: {FORMS}")))?;
                 Ok(Origin::Export(Link::open(&uri, &self.source)?))

@@ -29,6 +29,7 @@ use crate::error::LoadError;
 use crate::report::Report;
 use crate::run::load_targets;
 use crate::target::Target;
+use headgate_nbd::uri::{Address, Security};
 use rustix::fs::{Mode, OFlags};
 use scenario::{Attack, NbdVictim, Scenario};
 use std::fs::File;
@@ -55,6 +56,10 @@ pub(crate) fn run(args: &LoadArgs, control: &Control) -> Result<Report, LoadErro
     };
     match victim {
         Target::Nbd(target) => {
+            if matches!(&target.address, Address::Tcp { security: Security::Tls(_), .. }) {
+                let why = "--hostile attacks without TLS: give it nbd:// or nbd+unix://";
+                return Err(LoadError::Usage(why.into()));
+            }
             let victim = NbdVictim { target: target.clone(), reach: plan.reach };
             let all = [nbd::RULE_BREAKERS, nbd_floods::FLOODS];
             run_scenarios(args, control, &all, &victim, nbd::probe)

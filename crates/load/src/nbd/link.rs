@@ -1,7 +1,7 @@
 //! A connection in the transmission phase: requests leave in one message per batch, replies arrive
 //! by one large receive.
 
-use super::connect;
+use super::endpoint;
 use crate::link::{
     Completion, DataUse, Durability, Kind, Link, LinkError, Op, Outcome, Readiness, Recovered,
     Shape, TICK, Wait,
@@ -11,17 +11,21 @@ use crate::workload::Rng;
 use headgate_nbd::client::handshake::{ExportInfo, HandshakeError, ReplyStyle};
 use headgate_nbd::client::structured::{Event, ReplyBuffer};
 use headgate_nbd::wire::{Request, command, command_flag};
-use headgate_nbd_io::{DialError, Socket, handshake, say_goodbye};
+use headgate_nbd_io::{ClientTls, Dial, DialError, Opened, Socket, say_goodbye};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sendmsg};
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// How long connecting and the handshake may take.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// Most pieces in one message: far below the kernel's `IOV_MAX` of 1,024.
 const MAX_PIECES: usize = 256;
+
+/// All connections over TLS share its threads.
+static TLS: LazyLock<ClientTls> = LazyLock::new(ClientTls::by_uri);
 
 #[derive(Default)]
 struct Slot {
@@ -235,19 +239,23 @@ fn open(
     style: ReplyStyle,
 ) -> Result<(Socket, ExportInfo), LinkError> {
     let deadline = Instant::now() + HANDSHAKE_PATIENCE;
-    let mut socket = connect(target, reach, deadline)
-        .map_err(|e| LinkError::Down(format!("cannot connect: {e}")))?;
-    let info = handshake(&mut socket, &target.export, style, deadline).map_err(|e| match e {
-        DialError::Io(e) => LinkError::Down(format!("the handshake failed: {e}")),
-        DialError::Handshake(e) => match e {
-            HandshakeError::Refused { .. } | HandshakeError::NoStructuredReplies => {
-                LinkError::Unsupported(e.to_string())
+    let down = |e: io::Error| LinkError::Down(format!("cannot connect: {e}"));
+    let dial = Dial { style, deadline, silence: None, tls: Some(&*TLS) };
+    let endpoint = endpoint(target, reach).map_err(down)?;
+    let Opened { socket, info, .. } =
+        dial.open_at(&endpoint, target).map_err(|error| match error {
+            DialError::Connect(e) => down(e),
+            DialError::Io(e) | DialError::Secured(e) => {
+                LinkError::Down(format!("the handshake failed: {e}"))
             }
-            HandshakeError::NotNbd(_) | HandshakeError::Malformed(_) => {
-                LinkError::Protocol(e.to_string())
-            }
-        },
-    })?;
+            DialError::Handshake(e) => match e {
+                HandshakeError::NotNbd(_) | HandshakeError::Malformed(_) => {
+                    LinkError::Protocol(e.to_string())
+                }
+                e => LinkError::Unsupported(e.to_string()),
+            },
+            e => LinkError::Unsupported(e.to_string()),
+        })?;
     socket.set_timeouts(Some(TICK)).map_err(|e| LinkError::Down(e.to_string()))?;
     Ok((socket, info))
 }

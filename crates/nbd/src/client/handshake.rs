@@ -1,8 +1,8 @@
 //! The client side of the fixed newstyle handshake.
 //!
-//! [`Handshake`] asks for structured replies and for the context `base:allocation` if they are
-//! wanted, then opens one export with `NBD_OPT_GO`. The functions beside it write and read single
-//! messages, for callers that break the order on purpose.
+//! [`Handshake`] starts TLS if it is wanted, asks for structured replies and for the context
+//! `base:allocation` if they are, then opens one export with `NBD_OPT_GO`. The functions beside it
+//! write and read single messages, for callers that break the order on purpose.
 
 use crate::wire::{
     BASE_ALLOCATION, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, export,
@@ -52,6 +52,17 @@ pub enum HandshakeError {
         /// The server's explanation behind a colon, or nothing.
         text: String,
     },
+    /// The client wants TLS, and the server has none.
+    #[error("the server does not serve over TLS (code {code:#x}){text}")]
+    NoTls {
+        /// The type of the server's reply; see [`option_reply`].
+        code: u32,
+        /// The server's explanation behind a colon, or nothing.
+        text: String,
+    },
+    /// The server serves over TLS only, and the client did not start it.
+    #[error("the server serves over TLS only: nbds:// instead of nbd:// was expected")]
+    TlsRequired,
     /// The client asked for structured replies, and the server has none.
     #[error("the server has no structured replies")]
     NoStructuredReplies,
@@ -100,6 +111,8 @@ pub enum Step {
     NeedBytes(usize),
     /// A message of the server was used, and perhaps answered. Poll again.
     Answered,
+    /// The server starts TLS. Shake hands, and poll again, with what comes from inside of TLS.
+    StartTls,
     /// The handshake is over: requests may follow.
     Transmission(ExportInfo),
 }
@@ -111,6 +124,7 @@ pub enum Step {
 pub struct Handshake {
     export: String,
     style: ReplyStyle,
+    security: Security,
     state: State,
     /// Size and flags of the export.
     found: Option<(u64, u16)>,
@@ -120,10 +134,20 @@ pub struct Handshake {
     allocation: Option<u32>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Security {
+    Plain,
+    Tls,
+}
+
 /// What the server sends next.
 #[derive(Clone, Copy, Debug)]
 enum State {
     Greeting,
+    /// The reply to `NBD_OPT_STARTTLS`.
+    StartTls,
+    /// Nothing: it is the client's turn.
+    InsideTls,
     /// The reply to `NBD_OPT_STRUCTURED_REPLY`.
     StructuredReply,
     /// Replies to `NBD_OPT_SET_META_CONTEXT`.
@@ -139,11 +163,18 @@ impl Handshake {
         Handshake {
             export: export.to_owned(),
             style,
+            security: Security::Plain,
             state: State::Greeting,
             found: None,
             blocks: [None; 3],
             allocation: None,
         }
+    }
+
+    /// The same over TLS, and not without.
+    #[must_use]
+    pub fn over_tls(self) -> Handshake {
+        Handshake { security: Security::Tls, ..self }
     }
 
     /// The number under which the server reports `base:allocation`, if it was asked for it and
@@ -169,14 +200,20 @@ impl Handshake {
                     return Ok((0, Step::NeedBytes(GREETING_LEN)));
                 };
                 out.extend_from_slice(&answer_greeting(greeting)?);
-                if self.style == ReplyStyle::Simple {
-                    self.go(out);
-                } else {
-                    put_option(out, option::STRUCTURED_REPLY, &[]);
-                    self.state = State::StructuredReply;
+                match self.security {
+                    Security::Plain => self.ask_for_style(out),
+                    Security::Tls => {
+                        put_option(out, option::STARTTLS, &[]);
+                        self.state = State::StartTls;
+                    }
                 }
                 return Ok((GREETING_LEN, Step::Answered));
             }
+            State::InsideTls => {
+                self.ask_for_style(out);
+                return Ok((0, Step::Answered));
+            }
+            State::StartTls => option::STARTTLS,
             State::StructuredReply => option::STRUCTURED_REPLY,
             State::MetaContext => option::SET_META_CONTEXT,
             State::Go => option::GO,
@@ -189,6 +226,21 @@ impl Handshake {
         let Some(data) = input.get(OPTION_REPLY_LEN..end) else {
             return Ok((0, Step::NeedBytes(end)));
         };
+        if kind == option_reply::ERR_TLS_REQD && self.security == Security::Plain {
+            return Err(HandshakeError::TlsRequired);
+        }
+        if answers == option::STARTTLS {
+            if kind != option_reply::ACK {
+                let text = explanation(data);
+                return Err(HandshakeError::NoTls { code: kind, text });
+            }
+            if end < input.len() {
+                // Somebody in between could have put it there.
+                return Err(HandshakeError::Malformed("there is something before TLS starts"));
+            }
+            self.state = State::InsideTls;
+            return Ok((end, Step::StartTls));
+        }
         if answers == option::GO {
             return Ok((end, self.on_go_reply(kind, data)?));
         }
@@ -234,6 +286,15 @@ impl Handshake {
         Ok(())
     }
 
+    fn ask_for_style(&mut self, out: &mut Vec<u8>) {
+        if self.style == ReplyStyle::Simple {
+            self.go(out);
+        } else {
+            put_option(out, option::STRUCTURED_REPLY, &[]);
+            self.state = State::StructuredReply;
+        }
+    }
+
     fn go(&mut self, out: &mut Vec<u8>) {
         put_option(out, option::GO, &go_data(self.export.as_bytes()));
         self.state = State::Go;
@@ -262,14 +323,19 @@ impl Handshake {
                 _ => {}
             },
             code if code & option_reply::ERROR != 0 => {
-                let text = String::from_utf8_lossy(data);
-                let text = if text.is_empty() { String::new() } else { format!(": {text}") };
+                let text = explanation(data);
                 return Err(HandshakeError::Refused { export: self.export.clone(), code, text });
             }
             _ => return Err(HandshakeError::Malformed("unknown type of answer")),
         }
         Ok(Step::Answered)
     }
+}
+
+/// A server's text, behind a colon if there is one.
+fn explanation(data: &[u8]) -> String {
+    let text = String::from_utf8_lossy(data);
+    if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
 /// The client's answer to the server's greeting: its handshake flags.
@@ -339,179 +405,5 @@ pub fn option_reply_head(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const SIZE: u64 = 1 << 30;
-
-    fn greeting() -> Vec<u8> {
-        let mut bytes = GREETING_MAGIC.to_be_bytes().to_vec();
-        bytes.extend(OPTION_MAGIC.to_be_bytes());
-        bytes.extend(3u16.to_be_bytes());
-        bytes
-    }
-
-    fn reply(to: u32, kind: u32, data: &[u8]) -> Vec<u8> {
-        let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
-        [to, kind, data.len() as u32].iter().for_each(|word| bytes.extend(word.to_be_bytes()));
-        bytes.extend(data);
-        bytes
-    }
-
-    fn export_info(flags: u16) -> Vec<u8> {
-        let data = [&info::EXPORT.to_be_bytes()[..], &SIZE.to_be_bytes(), &flags.to_be_bytes()];
-        reply(option::GO, option_reply::INFO, &data.concat())
-    }
-
-    fn block_sizes() -> Vec<u8> {
-        let data = [&info::BLOCK_SIZE.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 16, 0, 2, 0, 0, 0]];
-        reply(option::GO, option_reply::INFO, &data.concat())
-    }
-
-    type End = Result<Option<ExportInfo>, HandshakeError>;
-
-    /// Feeds `stream` in pieces; returns what the client sent, what came of it, and the bytes used.
-    fn run(style: ReplyStyle, stream: &[u8], pieces: &[usize]) -> (Vec<u8>, End, usize) {
-        let mut handshake = Handshake::new("x", style);
-        let (mut out, mut start, mut end) = (Vec::new(), 0, 0);
-        let mut lengths = pieces.iter().cycle();
-        while end < stream.len() {
-            end = (end + lengths.next().copied().unwrap_or(stream.len())).min(stream.len());
-            loop {
-                match handshake.poll(&stream[start..end], &mut out) {
-                    Err(error) => return (out, Err(error), start),
-                    Ok((used, step)) => {
-                        start += used;
-                        match step {
-                            Step::NeedBytes(least) => {
-                                assert!(least > end - start);
-                                break;
-                            }
-                            Step::Answered => assert!(used > 0),
-                            Step::Transmission(info) => return (out, Ok(Some(info)), start),
-                        }
-                    }
-                }
-            }
-        }
-        (out, Ok(None), start)
-    }
-
-    #[test]
-    fn an_export_is_opened_with_what_the_server_says_of_it() {
-        let ack = reply(option::GO, option_reply::ACK, &[]);
-        let stream = [greeting(), export_info(5), block_sizes(), ack].concat();
-        let (out, end, used) = run(ReplyStyle::Simple, &[&stream[..], b"more"].concat(), &[]);
-        let info = ExportInfo {
-            size: SIZE,
-            flags: 5,
-            min_block: Some(512),
-            preferred_block: Some(4096),
-            max_block: Some(32 << 20),
-        };
-        assert_eq!((end, used), (Ok(Some(info)), stream.len()));
-        let mut expected = vec![0, 0, 0, 3];
-        put_option(&mut expected, option::GO, b"\0\0\0\x01x\0\x01\0\x03");
-        assert_eq!(out, expected);
-    }
-
-    #[test]
-    fn structured_replies_are_asked_for_first() {
-        let agreed = reply(option::STRUCTURED_REPLY, option_reply::ACK, &[]);
-        let (out, end, _) = run(ReplyStyle::Structured, &[greeting(), agreed].concat(), &[]);
-        let options: Vec<_> = [option::STRUCTURED_REPLY, option::GO].map(u32::to_be_bytes).concat();
-        assert_eq!([&out[12..16], &out[28..32]].concat(), options);
-        assert_eq!(end, Ok(None));
-        let refused = reply(option::STRUCTURED_REPLY, option_reply::ERR_UNSUP, b"no");
-        let (_, end, _) = run(ReplyStyle::Structured, &[greeting(), refused].concat(), &[]);
-        assert_eq!(end, Err(HandshakeError::NoStructuredReplies));
-    }
-
-    #[test]
-    fn the_context_of_allocation_is_asked_for_where_the_server_has_it() {
-        let structured = |kind| reply(option::STRUCTURED_REPLY, kind, &[]);
-        let context = |kind, data: &[u8]| reply(option::SET_META_CONTEXT, kind, data);
-        let named = [&7u32.to_be_bytes()[..], BASE_ALLOCATION.as_bytes()].concat();
-        let other = [&9u32.to_be_bytes()[..], b"x:y"].concat();
-        let names = |data: &[u8]| context(option_reply::META_CONTEXT, data);
-        let (ack, error) = (option_reply::ACK, option_reply::ERR_UNSUP);
-        let cases = [
-            (vec![structured(ack), names(&other), names(&named), context(ack, &[])], Some(7)),
-            (vec![structured(ack), names(&other), context(ack, &[])], None),
-            (vec![structured(ack), names(&named), context(error, b"no")], None),
-            (vec![structured(ack), context(error, b"no")], None),
-            (vec![structured(error)], None),
-        ];
-        for (answers, number) in cases {
-            let go = [export_info(1), reply(option::GO, ack, &[])].concat();
-            let stream = [greeting(), answers.concat(), go].concat();
-            let mut handshake = Handshake::new("x", ReplyStyle::Allocation);
-            let (mut at, mut out) = (0, Vec::new());
-            while at < stream.len() {
-                let (used, step) = handshake.poll(&stream[at..], &mut out).unwrap();
-                assert!(used > 0, "{step:?}");
-                at += used;
-            }
-            assert_eq!(handshake.allocation(), number);
-            assert!(matches!(handshake.poll(&[], &mut out), Ok((0, Step::Transmission(_)))));
-        }
-        let short = [greeting(), structured(ack), names(&[0; 3])].concat();
-        let (_, end, _) = run(ReplyStyle::Allocation, &short, &[]);
-        let why = "NBD_REP_META_CONTEXT is too short";
-        assert_eq!(end, Err(HandshakeError::Malformed(why)));
-    }
-
-    #[test]
-    fn a_refusal_names_the_export_and_the_servers_reason() {
-        let unknown = reply(option::GO, option_reply::ERR_UNKNOWN, b"no such disk");
-        let (_, end, _) = run(ReplyStyle::Simple, &[greeting(), unknown].concat(), &[]);
-        let text = "the server refuses export 'x' (code 0x80000006): no such disk";
-        assert_eq!(end.unwrap_err().to_string(), text);
-    }
-
-    #[test]
-    fn what_breaks_the_protocol_ends_the_handshake() {
-        let go = |kind, data: &[u8]| [greeting(), reply(option::GO, kind, data)].concat();
-        let mut long = go(option_reply::INFO, &[]);
-        let at = long.len() - 4;
-        long[at..].copy_from_slice(&(MAX_OPTION_REPLY + 1).to_be_bytes());
-        for (stream, why) in [
-            (go(option_reply::ACK, &[]), "the size of the export is missing"),
-            (go(option_reply::INFO, &[0, 0, 1]), "NBD_INFO_EXPORT is too short"),
-            (go(77, &[]), "unknown type of answer"),
-            ([greeting(), reply(option::INFO, 1, &[])].concat(), "it answers another option"),
-            ([greeting(), vec![0; 20]].concat(), "wrong magic number"),
-            (long, "it is longer than 64 KiB"),
-        ] {
-            let (_, end, _) = run(ReplyStyle::Simple, &stream, &[]);
-            assert_eq!(end, Err(HandshakeError::Malformed(why)));
-        }
-        for (at, byte) in [(0, 0), (8, 0), (17, 2)] {
-            let mut bytes = greeting();
-            bytes[at] = byte;
-            let (_, end, _) = run(ReplyStyle::Simple, &bytes, &[]);
-            assert!(matches!(end, Err(HandshakeError::NotNbd(_))), "{end:?}");
-        }
-    }
-
-    fn any_reply() -> impl Strategy<Value = Vec<u8>> {
-        let data = proptest::collection::vec(any::<u8>(), 0..30);
-        let kind = prop_oneof![Just(1u32), Just(3), any::<u32>()];
-        let noise = (kind, data).prop_map(|(kind, data)| reply(option::GO, kind, &data));
-        prop_oneof![Just(export_info(1)), Just(block_sizes()), noise]
-    }
-
-    proptest! {
-        #[test]
-        fn cuts_in_the_stream_change_nothing(
-            replies in proptest::collection::vec(any_reply(), 0..6),
-            pieces in proptest::collection::vec(1..40usize, 1..6),
-        ) {
-            let stream = [greeting(), replies.concat()].concat();
-            let whole = run(ReplyStyle::Simple, &stream, &[]);
-            prop_assert_eq!(run(ReplyStyle::Simple, &stream, &[1]), whole.clone());
-            prop_assert_eq!(run(ReplyStyle::Simple, &stream, &pieces), whole);
-        }
-    }
-}
+#[path = "handshake_tests.rs"]
+mod tests;

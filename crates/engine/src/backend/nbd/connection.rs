@@ -4,11 +4,12 @@ use super::offer::{Offer, Unusable};
 use crate::topology::Told;
 use headgate_nbd::client::handshake::ReplyStyle;
 use headgate_nbd::uri::Uri;
-use headgate_nbd_io::{DialError, Endpoint, handshake, say_goodbye};
+use headgate_nbd_io::{ClientTls, Dial, DialError, say_goodbye};
 use headgate_units::Bytes;
 use rustix::net::{Shutdown, shutdown};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -75,6 +76,8 @@ pub(crate) struct Export {
     pub connection: Option<Connection>,
     /// For how long requests wait for a server that is gone or silent.
     pub patience: Duration,
+    /// What a server over TLS needs.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 /// A negotiated connection to one export. Dropping it says goodbye to the server and never blocks.
@@ -86,30 +89,31 @@ pub struct Connection {
 
 impl Connection {
     /// Connects and negotiates, within `patience` (and the time that resolving a host's name
-    /// takes).
+    /// takes), over TLS where the URI says so: with the certificates that it names, or else those
+    /// of `tls`.
     ///
     /// # Errors
     /// See [`RemoteError`].
-    pub fn open(uri: &Uri, patience: Duration) -> Result<Connection, RemoteError> {
+    pub fn open(
+        uri: &Uri,
+        patience: Duration,
+        tls: Option<&ClientTls>,
+    ) -> Result<Connection, RemoteError> {
         let deadline = Instant::now() + patience;
         let server = || uri.server().to_string();
         let connect = |source| RemoteError::Connect { server: server(), source };
-        let mut socket = Endpoint::resolve(&uri.address)
-            .and_then(|endpoint| endpoint.connect(deadline))
-            .map_err(connect)?;
-        let info = handshake(&mut socket, &uri.export, ReplyStyle::Simple, deadline)
-            .map_err(|source| RemoteError::Handshake { server: server(), source })?;
-        let offer = Offer::check(info).map_err(|why| RemoteError::Unusable {
+        let silence = Some(SILENCE);
+        let dial = Dial { style: ReplyStyle::Simple, deadline, silence, tls };
+        let opened = dial.open(uri).map_err(|error| match error {
+            DialError::Connect(source) => connect(source),
+            source => RemoteError::Handshake { server: server(), source },
+        })?;
+        let offer = Offer::check(opened.info).map_err(|why| RemoteError::Unusable {
             server: server(),
             export: uri.export.clone(),
             why,
         })?;
-        // The first probe comes after a third of the silence, and four of them take the rest.
-        let socket = socket
-            .set_keepalive(SILENCE / 3, SILENCE / 6, 4)
-            .and_then(|()| socket.set_user_timeout(SILENCE))
-            .and_then(|()| socket.into_transmission())
-            .map_err(connect)?;
+        let socket = opened.socket.into_transmission().map_err(connect)?;
         Ok(Connection { socket, offer })
     }
 

@@ -7,8 +7,10 @@ use super::line::{Line, LinkId, Lost, Outlook};
 use crate::backend::context::Context;
 use crate::kernel::mailbox::Outlet;
 use headgate_nbd::uri::Uri;
+use headgate_nbd_io::ClientTls;
 use headgate_units::Bytes;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -40,6 +42,7 @@ pub(crate) fn start(name: &str, export: &mut Export, outlet: Outlet<Context>) ->
         outlet,
         calls,
         patience: export.patience,
+        tls: export.tls.clone(),
         since: Instant::now(),
         pause: BACKOFF_MIN,
         connected: None,
@@ -61,6 +64,7 @@ struct Dialer {
     outlet: Outlet<Context>,
     calls: Receiver<Lost>,
     patience: Duration,
+    tls: Option<Arc<ClientTls>>,
     /// When the connection was lost.
     since: Instant,
     /// Until the next attempt.
@@ -121,7 +125,7 @@ impl Dialer {
         let left = self.patience.saturating_sub(self.since.elapsed());
         let patience =
             if left.is_zero() { HANDSHAKE } else { left.clamp(Duration::from_secs(1), HANDSHAKE) };
-        let connection = Connection::open(&self.uri, patience)?;
+        let connection = Connection::open(&self.uri, patience, self.tls.as_deref())?;
         connection.check(&self.uri, self.size, self.block_size)?;
         Ok(connection)
     }
@@ -171,6 +175,7 @@ mod tests {
             block_size: 512,
             connection: None,
             patience: PATIENCE,
+            tls: None,
         };
         let told = |export: &mut Export, ask: fn(&Line)| {
             let (mailbox, inbox) = Mailbox::<Context>::new().unwrap();

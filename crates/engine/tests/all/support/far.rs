@@ -25,7 +25,7 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(server: &Server) -> Bench {
-        let connection = Connection::open(&server.uri("disk"), PATIENCE).unwrap();
+        let connection = Connection::open(&server.uri("disk"), PATIENCE, None).unwrap();
         Bench::with(server, Some(connection), 512)
     }
 

@@ -275,7 +275,7 @@ pub fn pair(engine: &Engine, layers: &[&str]) -> (DiskId, DiskId) {
 
 /// An open disk on an export of a server in this process.
 pub fn remote(engine: &Engine, name: &str, server: &Server) -> DiskId {
-    let connection = Connection::open(&server.uri("disk"), PATIENCE).unwrap();
+    let connection = Connection::open(&server.uri("disk"), PATIENCE, None).unwrap();
     let image = Image::remote(server.uri("disk"), Bytes(SIZE), 512, Some(connection)).unwrap();
     open(engine, datastore(engine, name, BackendSpec::Remote, &[]), image)
 }

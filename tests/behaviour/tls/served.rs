@@ -1,87 +1,13 @@
-//! NBD over TLS: the clients that people use, with certificates that the command line makes.
+//! The clients that people use, and who of them has which right.
 
+use super::{MINUTE, SIZE_MIB, Secure, certificates, text};
 use anyhow::{Context, ensure};
-use headgate_lab::headgate::{Headgate, binary};
-use headgate_lab::process::{Finished, run, run_to_end};
-use headgate_lab::{Lab, Server, tools, wait_for, with_lab};
+use headgate_lab::process::run;
+use headgate_lab::{Server, tools, wait_for, with_lab};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
-
-const MINUTE: Duration = Duration::from_secs(60);
-const SIZE_MIB: u64 = 32;
-
-/// `headgate tls` with these words.
-fn certificates(words: &[&str]) -> anyhow::Result<String> {
-    let mut command = Command::new(binary()?);
-    command.arg("tls").args(words);
-    run(command, MINUTE)
-}
-
-/// A laboratory's certificates, and a daemon that serves two disks with them.
-struct Secure {
-    daemon: Headgate,
-    authority: PathBuf,
-    server: PathBuf,
-    /// `127.0.0.1:PORT`.
-    address: String,
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of a test is UTF-8")
-}
-
-impl Secure {
-    fn start(lab: &Lab) -> anyhow::Result<Secure> {
-        let [authority, server] = ["authority", "server"].map(|name| lab.dir().join(name));
-        certificates(&["init", text(&authority)])?;
-        Self::issue(&authority, "server", "127.0.0.1", &server)?;
-        let tls = text(&server).to_owned();
-        let words = ["--nbd-listen", "127.0.0.1:0", "--nbd-tls", &tls];
-        let daemon = Headgate::start_as(lab, "state", &[], &words)?;
-        for name in ["disk", "other"] {
-            daemon.command(&["disk", "create", name, "--size", &format!("{SIZE_MIB}M")])?;
-        }
-        let attachment = daemon.json(&["disk", "attach", "disk"])?;
-        let uri = attachment["nbd_tcp_uri"].as_str().context("no URI over TCP")?;
-        let address = uri.strip_prefix("nbds://").and_then(|rest| rest.strip_suffix("/disk"));
-        let address = address.with_context(|| uri.to_owned())?.to_owned();
-        Ok(Secure { daemon, authority, server, address })
-    }
-
-    fn issue(authority: &Path, role: &str, name: &str, out: &Path) -> anyhow::Result<()> {
-        let of = ["--authority", text(authority)];
-        certificates(&[&["issue", role, "--name", name, "--out", text(out)][..], &of].concat())?;
-        Ok(())
-    }
-
-    /// A new client's directory.
-    fn client(&self, lab: &Lab, name: &str) -> anyhow::Result<PathBuf> {
-        let dir = lab.dir().join(name);
-        Self::issue(&self.authority, "client", name, &dir)?;
-        Ok(dir)
-    }
-
-    /// As libnbd writes it.
-    fn uri(&self, disk: &str, certificates: &Path) -> String {
-        format!("nbds://{}/{disk}?tls-certificates={}", self.address, text(certificates))
-    }
-
-    /// `nbdinfo` with whatever comes of it.
-    fn nbdinfo(&self, uri: &str) -> anyhow::Result<Finished> {
-        let mut command = Command::new("nbdinfo");
-        command.args(["--json", uri]);
-        run_to_end(command, MINUTE)
-    }
-
-    fn put(&self, name: &str, content: &[u8]) -> anyhow::Result<()> {
-        let next = self.server.with_extension("next");
-        fs::write(&next, content)?;
-        Ok(fs::rename(next, self.server.join(name))?)
-    }
-}
 
 /// A program of QEMU's with the export as its image.
 fn qemu_command(

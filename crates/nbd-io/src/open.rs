@@ -1,0 +1,125 @@
+//! From a URI to an export that is ready for requests.
+
+use crate::Socket;
+use crate::client_tls::{ClientTls, credentials};
+use crate::dial::Endpoint;
+use crate::handshake::{DialError, Reached, drive};
+use headgate_nbd::client::handshake::{ExportInfo, Handshake, HandshakeError, ReplyStyle};
+use headgate_nbd::uri::{Address, Security, Tls, Uri};
+use headgate_tls::Secured;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How exports are opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Dial<'a> {
+    /// The form of replies.
+    pub style: ReplyStyle,
+    /// By when connecting and the handshake have to be over, but for the resolving of a name.
+    pub deadline: Instant,
+    /// A TCP connection counts as cut when the server's host says nothing for so long; `None`: the
+    /// system's rule.
+    pub silence: Option<Duration>,
+    /// What `nbds://` needs.
+    pub tls: Option<&'a ClientTls>,
+}
+
+/// An export that is ready for requests.
+#[derive(Debug)]
+pub struct Opened {
+    /// The connection. Its time limits are the caller's to set.
+    pub socket: Socket,
+    /// What the server says of the export.
+    pub info: ExportInfo,
+    /// The number of the context `base:allocation`, where it was asked for and is there: without
+    /// one the server answers no request for block status.
+    pub allocation: Option<u32>,
+}
+
+impl Dial<'_> {
+    /// Connects and opens an export. It reads not a byte beyond the handshake.
+    ///
+    /// # Errors
+    /// See [`DialError`].
+    pub fn open(&self, uri: &Uri) -> Result<Opened, DialError> {
+        self.open_at(&Endpoint::resolve(&uri.address).map_err(DialError::Connect)?, uri)
+    }
+
+    /// The same at an address that has been resolved.
+    ///
+    /// # Errors
+    /// See [`DialError`].
+    pub fn open_at(&self, endpoint: &Endpoint, uri: &Uri) -> Result<Opened, DialError> {
+        let mut socket = endpoint.connect(self.deadline).map_err(DialError::Connect)?;
+        if let Some(silence) = self.silence {
+            // The first probe comes after a third of the silence, and four of them take the rest.
+            socket.set_keepalive(silence / 3, silence / 6, 4)?;
+            socket.set_user_timeout(silence)?;
+        }
+        let mut handshake = Handshake::new(&uri.export, self.style);
+        if let Address::Tcp { host, security: Security::Tls(tls), .. } = &uri.address {
+            return self.open_secured(socket, handshake.over_tls(), host, tls);
+        }
+        let info = transmission(drive(&mut socket, &mut handshake, self.deadline)?)?;
+        Ok(Opened { socket, info, allocation: handshake.allocation() })
+    }
+
+    fn open_secured(
+        &self,
+        mut socket: Socket,
+        mut handshake: Handshake,
+        host: &str,
+        tls: &Tls,
+    ) -> Result<Opened, DialError> {
+        let credentials = credentials(tls, self.tls)?;
+        match drive(&mut socket, &mut handshake, self.deadline)? {
+            Reached::Tls => {}
+            Reached::Transmission(_) => {
+                return Err(HandshakeError::Malformed("it does not start TLS").into());
+            }
+        }
+        let Socket::Tcp(stream) = socket else {
+            return Err(io::Error::other("TLS goes over TCP").into());
+        };
+        let name = tls.hostname.as_deref().unwrap_or(host);
+        let mut secured = headgate_tls::connect(&credentials, name, stream, self.deadline)?;
+        let reached = drive(&mut secured, &mut handshake, self.deadline).map_err(inside)?;
+        let info = transmission(reached)?;
+        let socket = carry(secured, self.tls)?;
+        Ok(Opened { socket, info, allocation: handshake.allocation() })
+    }
+}
+
+fn transmission(reached: Reached) -> Result<ExportInfo, DialError> {
+    match reached {
+        Reached::Transmission(info) => Ok(info),
+        Reached::Tls => Err(HandshakeError::Malformed("it starts TLS unasked").into()),
+    }
+}
+
+/// A server that does not accept a certificate says so, or only hangs up, after the handshake.
+fn inside(error: DialError) -> DialError {
+    match error {
+        DialError::Io(source) if source.kind() != io::ErrorKind::TimedOut => {
+            DialError::Secured(source)
+        }
+        other => other,
+    }
+}
+
+/// The connection as a plain socket.
+fn carry(secured: Secured, tls: Option<&ClientTls>) -> Result<Socket, DialError> {
+    let own;
+    let tls = match tls {
+        Some(tls) => tls,
+        None => {
+            own = ClientTls::by_uri();
+            &own
+        }
+    };
+    Ok(Socket::Unix(tls.carry(secured)?))
+}
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;
