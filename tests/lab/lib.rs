@@ -36,6 +36,7 @@ pub mod qtest;
 pub mod sample;
 pub mod stolen;
 pub mod streams;
+pub mod tls;
 pub mod tools;
 pub mod tools_disk;
 mod turn;

@@ -5,6 +5,7 @@ mod directions;
 mod flash;
 mod floods;
 mod guarantees;
+mod half_open;
 mod latency_targets;
 mod layers;
 mod limits;

@@ -1,11 +1,12 @@
 //! Servers that Headgate reaches over TLS: another daemon, nbdkit, qemu-nbd; and those that it does
 //! not reach, for they are not who they should be, or it is nobody to them.
 
-use super::{MINUTE, SIZE_MIB, Secure, certificates, text};
+use super::{MINUTE, SIZE_MIB, Secure, text};
 use crate::remote::{MIXED, create, load_to_end, survives_its_server, wait_until};
 use anyhow::{Context, ensure};
 use headgate_lab::headgate::{Headgate, binary};
 use headgate_lab::process::{Process, run_to_end};
+use headgate_lab::tls::{certificates, issue};
 use headgate_lab::{Lab, Server, tools, wait_for, with_lab};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -19,8 +20,8 @@ const NODE: &str = "node7.example";
 fn both_roles(lab: &Lab, authority: &str, name: &str) -> anyhow::Result<[PathBuf; 2]> {
     let [authority, dir] = [authority, &format!("{authority}-tls")].map(|at| lab.dir().join(at));
     certificates(&["init", text(&authority)])?;
-    Secure::issue(&authority, "server", name, &dir)?;
-    Secure::issue(&authority, "client", "gw1.example", &dir)?;
+    issue(&authority, "server", name, &dir)?;
+    issue(&authority, "client", "gw1.example", &dir)?;
     Ok([authority, dir])
 }
 
@@ -225,7 +226,7 @@ fn a_certificate_is_revoked_and_renewed_under_a_disk() {
         write.args(["-f", "raw", "-c", "write -P 9 0 512k", "-c", "flush", &own]);
         let mut write = Process::spawn("qemu-io", write, &lab.dir().join("qemu-io.log"))?;
         let renewed = lab.dir().join("renewed");
-        Secure::issue(&server.authority, "client", "gw2.example", &renewed)?;
+        issue(&server.authority, "client", "gw2.example", &renewed)?;
         for file in ["client-key.pem", "client-cert.pem"] {
             fs::rename(renewed.join(file), client.join(file))?;
         }

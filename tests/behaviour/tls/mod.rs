@@ -5,8 +5,9 @@ mod served;
 
 use anyhow::Context;
 use headgate_lab::Lab;
-use headgate_lab::headgate::{Headgate, binary};
-use headgate_lab::process::{Finished, run, run_to_end};
+use headgate_lab::headgate::Headgate;
+use headgate_lab::process::{Finished, run_to_end};
+use headgate_lab::tls::{certificates, issue};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,13 +15,6 @@ use std::time::Duration;
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 pub const SIZE_MIB: u64 = 32;
-
-/// `headgate tls` with these words.
-pub fn certificates(words: &[&str]) -> anyhow::Result<String> {
-    let mut command = Command::new(binary()?);
-    command.arg("tls").args(words);
-    run(command, MINUTE)
-}
 
 /// A laboratory's certificates, and a daemon that serves two disks with them.
 pub struct Secure {
@@ -39,7 +33,7 @@ impl Secure {
     pub fn start(lab: &Lab) -> anyhow::Result<Secure> {
         let [authority, server] = ["authority", "server"].map(|name| lab.dir().join(name));
         certificates(&["init", text(&authority)])?;
-        Self::issue(&authority, "server", "127.0.0.1", &server)?;
+        issue(&authority, "server", "127.0.0.1", &server)?;
         let tls = text(&server).to_owned();
         let words = ["--nbd-listen", "127.0.0.1:0", "--nbd-tls", &tls];
         let daemon = Headgate::start_as(lab, "state", &[], &words)?;
@@ -53,16 +47,10 @@ impl Secure {
         Ok(Secure { daemon, authority, server, address })
     }
 
-    pub fn issue(authority: &Path, role: &str, name: &str, out: &Path) -> anyhow::Result<()> {
-        let of = ["--authority", text(authority)];
-        certificates(&[&["issue", role, "--name", name, "--out", text(out)][..], &of].concat())?;
-        Ok(())
-    }
-
     /// A new client's directory.
     pub fn client(&self, lab: &Lab, name: &str) -> anyhow::Result<PathBuf> {
         let dir = lab.dir().join(name);
-        Self::issue(&self.authority, "client", name, &dir)?;
+        issue(&self.authority, "client", name, &dir)?;
         Ok(dir)
     }
 

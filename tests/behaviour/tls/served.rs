@@ -1,8 +1,9 @@
 //! The clients that people use, and who of them has which right.
 
-use super::{MINUTE, SIZE_MIB, Secure, certificates, text};
+use super::{MINUTE, SIZE_MIB, Secure, text};
 use anyhow::{Context, ensure};
 use headgate_lab::process::run;
+use headgate_lab::tls::{certificates, issue};
 use headgate_lab::{Server, tools, wait_for, with_lab};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -103,7 +104,7 @@ fn who_has_no_right_is_told_so_and_whose_right_ends_is_disconnected() {
         ensure!(!plain.status.success(), "it is served without TLS: {}", plain.stdout);
         let [strange, stranger] = ["strange", "stranger"].map(|name| lab.dir().join(name));
         certificates(&["init", text(&strange)])?;
-        Secure::issue(&strange, "client", "gw1.example", &stranger)?;
+        issue(&strange, "client", "gw1.example", &stranger)?;
         fs::copy(secure.authority.join("ca-cert.pem"), stranger.join("ca-cert.pem"))?;
         ensure!(!serves("disk", &stranger)?, "a certificate of any authority opens it");
         ensure!(
