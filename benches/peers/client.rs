@@ -38,7 +38,7 @@ pub struct Sample {
 impl Tool {
     /// Can it speak to that server?
     pub fn speaks(self, contender: Contender) -> bool {
-        self == Tool::Load || contender.way() == Way::Nbd
+        self == Tool::Load || matches!(contender.way(), Way::Nbd | Way::Tcp)
     }
 
     /// What one would type.

@@ -1,5 +1,5 @@
-//! Headgate beside its peers over NBD and vhost-user-blk: throughput, latency and the server's CPU
-//! per IO.
+//! Headgate beside its peers over NBD (on a unix socket, TCP, or TLS) and vhost-user-blk:
+//! throughput, latency and the server's CPU per IO.
 //!
 //! All serve the same file with O_DIRECT, or a null backend, one at a time: a server is started,
 //! warmed up, measured and stopped before the next one. Rounds are interleaved and each begins with
@@ -14,7 +14,7 @@ mod table;
 use anyhow::{Context, ensure};
 use clap::Parser;
 use client::{Sample, Tool};
-use servers::{Backend, Contender, Storage};
+use servers::{Backend, Contender, Storage, Way};
 use std::path::PathBuf;
 
 /// Compares Headgate with qemu-nbd, qemu-storage-daemon and nbdkit on the same file, or on none.
@@ -45,7 +45,10 @@ struct Options {
     /// Only servers whose name contains this, and Headgate.
     #[arg(long, default_value = "")]
     server: String,
-    /// The client. fio speaks NBD only.
+    /// Only these ways to the servers; may be repeated.
+    #[arg(long, value_enum, default_values_t = [Way::Nbd, Way::VhostUser])]
+    way: Vec<Way>,
+    /// The client. fio speaks NBD only, and has no TLS of which it can be told the certificates.
     #[arg(long, value_enum, default_value_t = Tool::Load)]
     client: Tool,
 }
@@ -120,6 +123,7 @@ fn main() -> anyhow::Result<()> {
     let contenders: Vec<Contender> = Contender::ALL
         .into_iter()
         .filter(|c| c.installed() && options.client.speaks(*c))
+        .filter(|c| options.way.contains(&c.way()))
         .filter(|c| c.is_headgate() || c.name().contains(&options.server))
         .collect();
 

@@ -1,11 +1,13 @@
 //! The servers: how each is started on the file.
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, ensure};
 use headgate_lab::nbd::Handshake;
 use headgate_lab::process::{Process, run};
+use headgate_lab::tls::{certificates, issue};
 use headgate_lab::{headgate, tools, wait_for};
 use std::env;
 use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,12 +30,16 @@ const POLICY: [&str; 9] = [
 ];
 
 /// How clients reach a server.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
     /// NBD over a unix socket.
     Nbd,
     /// vhost-user-blk.
     VhostUser,
+    /// NBD over TCP.
+    Tcp,
+    /// NBD over TLS, where both sides show a certificate.
+    Tls,
 }
 
 /// A server and a way to reach it.
@@ -55,6 +61,18 @@ pub enum Contender {
     OtherNbd,
     /// vhost-user-blk of another build of Headgate.
     OtherVhost,
+    /// Headgate's NBD server over TCP.
+    HeadgateTcp,
+    /// nbdkit over TCP.
+    NbdkitTcp,
+    /// qemu-nbd over TCP.
+    QemuNbdTcp,
+    /// Headgate's NBD server over TLS.
+    HeadgateTls,
+    /// nbdkit over TLS.
+    NbdkitTls,
+    /// qemu-nbd over TLS.
+    QemuNbdTls,
 }
 
 /// Names the other build of Headgate: one to compare with.
@@ -116,6 +134,10 @@ impl Storage {
     /// Creates the disk, and fills its image, if it has one, with bytes that no layer can compress
     /// or leave out.
     pub fn prepare(dir: &Path, size: u64, backend: Backend) -> anyhow::Result<Storage> {
+        let [authority, own] = ["authority", "tls"].map(|name| dir.join(name));
+        certificates(&["init", &authority.to_string_lossy()])?;
+        issue(&authority, "server", "127.0.0.1", &own)?;
+        issue(&authority, "client", "client.example", &own)?;
         if env::var_os(OTHER).is_some() {
             Storage::prepare_for(Build::Other, dir, size, backend)?;
         }
@@ -220,7 +242,7 @@ fn tree_cpu_seconds(pid: u32) -> anyhow::Result<f64> {
 
 impl Contender {
     /// All of them, Headgate first of each way.
-    pub const ALL: [Contender; 8] = [
+    pub const ALL: [Contender; 14] = [
         Contender::HeadgateNbd,
         Contender::QemuNbd,
         Contender::StorageDaemonNbd,
@@ -229,6 +251,12 @@ impl Contender {
         Contender::StorageDaemonVhost,
         Contender::OtherNbd,
         Contender::OtherVhost,
+        Contender::HeadgateTcp,
+        Contender::NbdkitTcp,
+        Contender::QemuNbdTcp,
+        Contender::HeadgateTls,
+        Contender::NbdkitTls,
+        Contender::QemuNbdTls,
     ];
 
     /// As in the tables.
@@ -242,13 +270,22 @@ impl Contender {
             Contender::StorageDaemonVhost => "qemu-storage-daemon vhost-user-blk",
             Contender::OtherNbd => "other build NBD",
             Contender::OtherVhost => "other build vhost-user-blk",
+            Contender::HeadgateTcp => "headgate TCP",
+            Contender::NbdkitTcp => "nbdkit TCP",
+            Contender::QemuNbdTcp => "qemu-nbd TCP",
+            Contender::HeadgateTls => "headgate TLS",
+            Contender::NbdkitTls => "nbdkit TLS",
+            Contender::QemuNbdTls => "qemu-nbd TLS",
         }
     }
 
     /// Which build of Headgate it is, if it is one.
     fn build(self) -> Option<Build> {
         match self {
-            Contender::HeadgateNbd | Contender::HeadgateVhost => Some(Build::This),
+            Contender::HeadgateNbd
+            | Contender::HeadgateVhost
+            | Contender::HeadgateTcp
+            | Contender::HeadgateTls => Some(Build::This),
             Contender::OtherNbd | Contender::OtherVhost => Some(Build::Other),
             _ => None,
         }
@@ -260,6 +297,8 @@ impl Contender {
             Contender::HeadgateVhost | Contender::StorageDaemonVhost | Contender::OtherVhost => {
                 Way::VhostUser
             }
+            Contender::HeadgateTcp | Contender::NbdkitTcp | Contender::QemuNbdTcp => Way::Tcp,
+            Contender::HeadgateTls | Contender::NbdkitTls | Contender::QemuNbdTls => Way::Tls,
             _ => Way::Nbd,
         }
     }
@@ -272,37 +311,47 @@ impl Contender {
     /// Is its program here?
     pub fn installed(self) -> bool {
         match self {
-            Contender::HeadgateNbd | Contender::HeadgateVhost => true,
+            _ if self.is_headgate() => true,
             Contender::OtherNbd | Contender::OtherVhost => env::var_os(OTHER).is_some(),
-            Contender::QemuNbd => tools::find("qemu-nbd").is_some(),
+            Contender::QemuNbd | Contender::QemuNbdTcp | Contender::QemuNbdTls => {
+                tools::find("qemu-nbd").is_some()
+            }
             Contender::StorageDaemonNbd | Contender::StorageDaemonVhost => {
                 tools::find("qemu-storage-daemon").is_some()
             }
-            Contender::NbdkitFile => tools::find("nbdkit").is_some(),
+            _ => tools::find("nbdkit").is_some(),
         }
     }
 
     /// Starts the server and waits until it can be reached.
     pub fn start(self, dir: &Path, storage: &Storage) -> anyhow::Result<Running> {
         let socket = self.socket(dir);
-        let mut process = launch(self.name(), self.command(dir, storage)?, dir)?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        let address = format!("127.0.0.1:{port}");
+        let mut process = launch(self.name(), self.command(dir, storage, &port)?, dir)?;
         wait_for(self.name(), START, || {
             process.ensure_running()?;
             Ok(match self.way() {
                 Way::Nbd => Handshake::connect(&socket).is_ok().then_some(()),
                 Way::VhostUser => UnixStream::connect(&socket).is_ok().then_some(()),
+                Way::Tcp | Way::Tls => TcpStream::connect(&address).is_ok().then_some(()),
             })
         })?;
         let target = match self.way() {
             Way::Nbd => format!("nbd+unix:///{DISK}?socket={}", socket.display()),
             Way::VhostUser => socket.display().to_string(),
+            Way::Tcp => format!("nbd://{address}/{DISK}"),
+            Way::Tls => {
+                let tls = dir.join("tls");
+                format!("nbds://{address}/{DISK}?tls-certificates={}", tls.display())
+            }
         };
         Ok(Running { process, target })
     }
 
     /// What one would type.
     pub fn command_line(self, dir: &Path, storage: &Storage) -> Vec<String> {
-        let Ok(command) = self.command(dir, storage) else { return Vec::new() };
+        let Ok(command) = self.command(dir, storage, "PORT") else { return Vec::new() };
         let words: Vec<String> = std::iter::once(command.get_program())
             .chain(command.get_args())
             .map(|word| word.to_string_lossy().replace(&*dir.to_string_lossy(), "DIR"))
@@ -326,34 +375,52 @@ impl Contender {
         }
     }
 
-    fn command(self, dir: &Path, storage: &Storage) -> anyhow::Result<Command> {
+    fn command(self, dir: &Path, storage: &Storage, port: &str) -> anyhow::Result<Command> {
+        let tls = dir.join("tls").display().to_string();
         if let Some(build) = self.build() {
-            return build.serve(dir);
+            let mut command = build.serve(dir)?;
+            if matches!(self.way(), Way::Tcp | Way::Tls) {
+                command.args(["--nbd-listen", &format!("127.0.0.1:{port}")]);
+            }
+            if self.way() == Way::Tls {
+                command.args(["--nbd-tls", &tls]);
+            }
+            return Ok(command);
         }
         let socket = self.socket(dir).display().to_string();
         let fixed = match (self, storage) {
-            (Contender::QemuNbd, Storage::File(_)) => {
+            (
+                Contender::QemuNbd | Contender::QemuNbdTcp | Contender::QemuNbdTls,
+                Storage::File(_),
+            ) => {
                 "qemu-nbd --persistent --shared=8 --format=raw --cache=none --aio=io_uring --discard=unmap"
             }
-            (Contender::QemuNbd, Storage::Null(_)) => {
-                "qemu-nbd --persistent --shared=8 --image-opts"
-            }
+            (
+                Contender::QemuNbd | Contender::QemuNbdTcp | Contender::QemuNbdTls,
+                Storage::Null(_),
+            ) => "qemu-nbd --persistent --shared=8 --image-opts",
             (Contender::StorageDaemonNbd | Contender::StorageDaemonVhost, _) => {
                 "qemu-storage-daemon"
             }
-            (Contender::NbdkitFile, Storage::File(_)) => {
-                "nbdkit --foreground --exit-with-parent file"
-            }
-            (Contender::NbdkitFile, Storage::Null(_)) => {
-                "nbdkit --foreground --exit-with-parent null"
-            }
-            _ => return Err(anyhow!("{} has no command", self.name())),
+            (_, Storage::File(_)) => "nbdkit --foreground --exit-with-parent file",
+            (_, Storage::Null(_)) => "nbdkit --foreground --exit-with-parent null",
         };
         let mut words: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
         let blockdev = ["--blockdev".to_owned(), format!("{},node-name=f", storage.blockdev())];
         match self {
-            Contender::QemuNbd => {
-                words.extend([format!("--export-name={DISK}"), format!("--socket={socket}")]);
+            Contender::QemuNbd | Contender::QemuNbdTcp | Contender::QemuNbdTls => {
+                words.push(format!("--export-name={DISK}"));
+                match self.way() {
+                    Way::Tcp | Way::Tls => {
+                        words.extend(["--bind=127.0.0.1".into(), format!("--port={port}")]);
+                    }
+                    _ => words.push(format!("--socket={socket}")),
+                }
+                if self.way() == Way::Tls {
+                    let object = "tls-creds-x509,id=tls,endpoint=server,verify-peer=on";
+                    words.extend(["--object".into(), format!("{object},dir={tls}")]);
+                    words.push("--tls-creds=tls".into());
+                }
                 words.push(match storage {
                     Storage::File(image) => image.display().to_string(),
                     Storage::Null(_) => storage.blockdev(),
@@ -375,8 +442,18 @@ impl Contender {
                     format!("{options},addr.type=unix,addr.path={socket}"),
                 ]);
             }
-            Contender::NbdkitFile => {
-                words.insert(1, format!("--unix={socket}"));
+            Contender::NbdkitFile | Contender::NbdkitTcp | Contender::NbdkitTls => {
+                match self.way() {
+                    Way::Tcp | Way::Tls => {
+                        words.splice(1..1, ["--ipaddr=127.0.0.1".into(), format!("--port={port}")]);
+                    }
+                    _ => words.insert(1, format!("--unix={socket}")),
+                }
+                if self.way() == Way::Tls {
+                    let certificates = format!("--tls-certificates={tls}");
+                    let required = ["--tls=require".into(), "--tls-verify-peer".into()];
+                    words.splice(1..1, required.into_iter().chain([certificates]));
+                }
                 match storage {
                     Storage::File(image) => {
                         words.extend([image.display().to_string(), "cache=none".into()])
