@@ -86,6 +86,8 @@ impl NbdPort {
             if self.splice(io)? == Progress::Waiting {
                 return Ok(());
             }
+            // No event will say that it is out: what waited for that begins now.
+            self.take_requests(io)?;
         }
     }
 

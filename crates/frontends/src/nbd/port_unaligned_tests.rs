@@ -40,6 +40,22 @@ fn a_read_of_any_bytes_gets_them() {
     }
 }
 
+/// The long answer is spliced in the turn in which it ends, and nothing else happens after that.
+#[test]
+fn one_behind_a_long_read_of_an_image_in_memory_does_not_wait_for_more() {
+    for (kind, len) in [(command::READ, 100), (command::WRITE_ZEROES, 700)] {
+        let mut harness = Harness::splicing(SIMPLE, DISK, 8);
+        let long = request(command::READ, 1, 0, 64 << 10);
+        harness.send(&[long, request(kind, 2, 1, len)].concat());
+        settle(&mut harness);
+        let data = if kind == command::READ { vec![(2, len)] } else { vec![] };
+        let lengths = data.into_iter().chain([(1, 64 << 10)]).collect();
+        let got: Vec<u64> =
+            answers(&harness.output, &lengths).into_iter().map(|(cookie, _)| cookie).collect();
+        assert_eq!(got, [1, 2]);
+    }
+}
+
 #[test]
 fn a_write_of_a_few_bytes_reads_its_block_changes_it_and_writes_it_back() {
     let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
