@@ -45,6 +45,11 @@ fn catalog() {
 }
 
 #[test]
+fn nbd_counters() {
+    run("nbd_counters", 10_000);
+}
+
+#[test]
 fn nbd_negotiation() {
     run("nbd_negotiation", 20_000);
 }

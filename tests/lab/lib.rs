@@ -15,6 +15,7 @@
 pub mod allocation;
 pub mod beside;
 pub mod booted;
+pub mod counted;
 pub mod etcd;
 pub mod faulty_fs;
 pub mod file_system;

@@ -126,6 +126,11 @@ impl Handshake {
     /// Asks for an export with `NBD_OPT_GO` and enters transmission.
     pub fn go(mut self, export: &str) -> anyhow::Result<Client> {
         self.flags(CLIENT_FLAGS)?;
+        self.go_on(export)
+    }
+
+    /// The same when the flags were sent.
+    pub fn go_on(mut self, export: &str) -> anyhow::Result<Client> {
         let request = go_request(export.as_bytes());
         self.option(OPT_GO, request.len() as u32, &request)?;
         let mut size = None;

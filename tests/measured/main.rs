@@ -1,6 +1,7 @@
 //! End-to-end tests of how much is done: relations between rates, on real guests and clients. They
 //! run one after the other, each under its premises (`headgate_lab::premise`).
 
+mod counters;
 mod directions;
 mod flash;
 mod floods;

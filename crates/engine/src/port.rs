@@ -23,6 +23,7 @@
 //! ([`Port::come_to_rest`]), is taken to the other thread, and goes on ([`Port::on_arrive`]).
 
 use crate::request::{Completion, DiskInfo, Request};
+use headgate_qos::ServedElsewhere;
 use headgate_units::Nanos;
 use std::any::Any;
 use std::io;
@@ -193,6 +194,10 @@ pub trait PortIo {
     fn room_beside(&mut self, kept: usize) -> usize {
         self.room().saturating_sub(kept)
     }
+
+    /// The port's disk was served at other servers: in force from the next decision on
+    /// ([`headgate_qos::dmclock`]).
+    fn served_elsewhere(&mut self, elsewhere: ServedElsewhere);
 
     /// Queues a request, after [`room`](PortIo::room) answered at least one. `buffers` is copied;
     /// it is empty unless the operation moves data.

@@ -2,6 +2,7 @@
 
 use crate::topology::Topology;
 use headgate_devices::{DeviceIo, IoKind};
+use headgate_qos::{Cost, Phase};
 use headgate_units::Bytes;
 use std::fmt;
 use thiserror::Error;
@@ -215,6 +216,22 @@ pub struct Completion {
     /// The answer to [`Op::BlockStatus`]: consecutive extents from the request's offset, covering
     /// its length or (when there are very many) a prefix of it; empty for every other operation.
     pub extents: Vec<Extent>,
+    /// What its disk was charged for it.
+    pub charge: Charge,
+}
+
+/// What a disk was charged for a request, when the scheduler let it through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// In reference IOs; nothing for a request that was not let through.
+    pub cost: Cost,
+    /// By which right it was.
+    pub phase: Phase,
+}
+
+impl Charge {
+    /// Of a request that was not let through.
+    pub const NONE: Charge = Charge { cost: Cost::from_ios(0), phase: Phase::Weight };
 }
 
 /// What a frontend needs to know of a disk to check requests and to describe it to its client.

@@ -67,6 +67,7 @@
 extern crate alloc;
 
 pub mod client;
+pub mod counters;
 pub mod server;
 pub mod uri;
 pub mod wire;

@@ -260,6 +260,25 @@ impl<R> Gate<R> {
         Ok(())
     }
 
+    /// The disk received service at other servers: see [`Scheduler::served_elsewhere`].
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered.
+    pub fn served_elsewhere(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        elsewhere: ServedElsewhere,
+    ) -> Result<(), UnknownDisk> {
+        if elsewhere.is_none() {
+            return Ok(());
+        }
+        self.changed = true;
+        self.scheduler.served_elsewhere(now, disk, elsewhere)?;
+        self.narrowing.served_elsewhere(disk);
+        Ok(())
+    }
+
     /// Queues a request that says what its disk received at other servers: see
     /// [`Scheduler::enqueue_dmclock`].
     ///

@@ -3,6 +3,7 @@
 mod api;
 mod board;
 mod catalog;
+mod nbd_counters;
 mod nbd_negotiation;
 mod nbd_replies;
 mod nbd_requests;
@@ -54,10 +55,23 @@ pub(crate) static ALL: &[Target] = &[
         run: catalog::run,
     },
     Target {
+        name: "nbd_counters",
+        about: "an NBD client that counts what its disk receives elsewhere",
+        longest: 2048,
+        words: &[],
+        seeds: none,
+        run: nbd_counters::run,
+    },
+    Target {
         name: "nbd_negotiation",
         about: "an NBD client's handshake",
         longest: 4096,
-        words: &["IHAVEOPT", "base:allocation", "qemu:dirty-bitmap:monday"],
+        words: &[
+            "IHAVEOPT",
+            "base:allocation",
+            "qemu:dirty-bitmap:monday",
+            "HG\0\x01\0\0\0\x02\0\x01",
+        ],
         seeds: none,
         run: nbd_negotiation::run,
     },

@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::backend::context::Context;
 use crate::backend::execute::Execute;
 use crate::probes;
-use crate::request::{Completion, DiskInfo, IoError, Op, Request};
+use crate::request::{Charge, Completion, DiskInfo, IoError, Op, Request};
 use crate::shard::copies::{Copies, Sent};
 use crate::shard::holding::HoldingDisks;
 use crate::tables::Tables;
@@ -20,7 +20,7 @@ use crate::tables::slots::{Depth, Slot, Stage};
 use headgate_devices::Readiness;
 use headgate_devices::layer::{Fault, Layers, Passage, Released};
 use headgate_devices::layer::{TracePart, TracedRequest};
-use headgate_qos::{Decision, Gate, Took};
+use headgate_qos::{Decision, Gate, ServedElsewhere, Took};
 use headgate_stats::{DiskSnapshot, DiskStats, Recent};
 use headgate_units::{Bytes, Nanos};
 
@@ -72,6 +72,19 @@ impl Datastore {
         let layers = self.layers.as_ref().and_then(|layers| layers.next_event());
         let storage = earlier(self.backend.next_event(), layers);
         earlier(earlier(self.gate.next_wake(), self.holding.next_try()), storage)
+    }
+
+    /// A disk's clients received service at other servers.
+    pub(crate) fn served_elsewhere(
+        &mut self,
+        now: Nanos,
+        tables: &Tables,
+        disk: u32,
+        elsewhere: ServedElsewhere,
+    ) {
+        let queue = tables.disks[disk as usize].queues.clients;
+        let known = self.gate.served_elsewhere(now, queue, elsewhere);
+        debug_assert!(known.is_ok(), "the disk is open");
     }
 
     /// Queues a request, or refuses one that is not the disk's.
@@ -134,6 +147,7 @@ impl Datastore {
         }
         slot.priority = choice.priority;
         slot.cost = choice.cost;
+        slot.phase = choice.phase;
         slot.stage = Stage::Dispatched;
         slot.dispatched = now;
         disk.in_flight += 1;
@@ -224,9 +238,11 @@ impl Datastore {
         let slot = &mut tables.slots[key];
         let disk = &mut tables.disks[slot.disk as usize];
         let (request, queue) = (slot.request, disk.queues.of(slot.lane));
+        let mut charge = Charge::NONE;
         match slot.stage {
             Stage::Queued | Stage::Free | Stage::Withdrawn | Stage::Held => {}
             Stage::Dispatched => {
+                charge = Charge { cost: slot.cost, phase: slot.phase };
                 disk.in_flight -= 1;
                 let device = now - slot.dispatched;
                 let tells = request.op.is_transfer() && slot.result.is_ok() && !slot.outage;
@@ -255,7 +271,8 @@ impl Datastore {
         }
         let number = slot.disk;
         let (cookie, result) = (request.cookie, slot.result);
-        let completion = Completion { cookie, result, extents: std::mem::take(&mut slot.extents) };
+        let extents = std::mem::take(&mut slot.extents);
+        let completion = Completion { cookie, result, extents, charge };
         if let Op::WriteZeroes { unmap, .. } = request.op
             && disk.learn_zeroing(unmap, slot.zeroing) == Learnt::Cost
         {

@@ -9,6 +9,7 @@ use crate::port::{PollMode, PortIo, Until};
 use crate::request::{DiskInfo, Request};
 use crate::tables::disk::ShardDisk;
 use crate::tables::lane::Lane;
+use headgate_qos::ServedElsewhere;
 use headgate_units::Nanos;
 use io_uring::{opcode, types};
 use std::io;
@@ -77,6 +78,12 @@ impl PortIo for Io<'_> {
         }
         // SAFETY: the caller's promise.
         unsafe { self.core.submit(self.port, request, buffers, Lane::Client) };
+    }
+
+    fn served_elsewhere(&mut self, elsewhere: ServedElsewhere) {
+        let Core { ctx, datastores, .. } = &mut *self.core;
+        let store = &mut datastores[ctx.tables.disks[self.disk as usize].datastore];
+        store.served_elsewhere(ctx.now, &ctx.tables, self.disk, elsewhere);
     }
 
     fn poll_readable(&mut self, fd: RawFd, key: u32) {

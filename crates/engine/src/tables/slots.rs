@@ -4,7 +4,7 @@
 use crate::backend::file::bounce::Bounce;
 use crate::request::{Extent, IoError, Request, Step};
 use crate::tables::lane::Lane;
-use headgate_qos::Cost;
+use headgate_qos::{Cost, Phase};
 use headgate_units::{Nanos, Priority};
 
 /// How far a request is.
@@ -55,6 +55,8 @@ pub(crate) struct Slot {
     pub priority: Priority,
     /// What it was charged then.
     pub cost: Cost,
+    /// By which right it was dispatched.
+    pub phase: Phase,
     /// What the kernel's IO scheduler is given of that; 0: nothing.
     pub host_ioprio: u16,
     /// Whether it is below its datastore's layers.
@@ -105,6 +107,7 @@ impl Slots {
                 lane: Lane::Client,
                 priority: Priority::MIN,
                 cost: Cost::default(),
+                phase: Phase::Weight,
                 host_ioprio: 0,
                 depth: Depth::Above,
                 buffers: Vec::new(),

@@ -7,13 +7,20 @@ use super::budget::{Account, Budget};
 use super::draining::Draining;
 use super::port::{Drained, NbdPort, Reclaim};
 use headgate_engine::port::{Detach, PageUse, Port, PortEvent, PortIo, Rest, Until};
-use headgate_engine::request::{Completion, DiskInfo, Extent, ExtentKind, IoError, Op, Request};
+use headgate_engine::request::{
+    Charge, Completion, DiskInfo, Extent, ExtentKind, IoError, Op, Request,
+};
 use headgate_nbd::server::command::Session;
+use headgate_qos::ServedElsewhere;
 use headgate_units::Nanos;
 use std::io::{self, Read as _};
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+
+mod words;
+
+pub use words::{Outcome, Space, Splicing};
 
 /// Longer ranges without data go to the disk in pieces of this length, so that small disks show it.
 pub const PIECE: u32 = 64 << 10;
@@ -24,24 +31,6 @@ pub struct Queued {
     /// The request.
     pub request: Request,
     buffers: Vec<libc::iovec>,
-}
-
-/// Does the disk lend its pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Splicing {
-    /// As an image in memory does.
-    On,
-    /// As any other.
-    Off,
-}
-
-/// Is there space for a write to its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Space {
-    /// Yes.
-    Left,
-    /// No.
-    Full,
 }
 
 /// What the shard does for the port.
@@ -79,6 +68,10 @@ pub struct Shard {
     asked_block: Option<u64>,
     /// Where the block begins that is the port's.
     pub block: Option<u64>,
+    /// What the port said that the disk received at other servers.
+    pub elsewhere: Vec<ServedElsewhere>,
+    /// What the disk is charged for each request.
+    pub charge: Charge,
 }
 
 impl PortIo for Shard {
@@ -110,6 +103,10 @@ impl PortIo for Shard {
             );
         }
         self.queue.push(Queued { request, buffers: buffers.to_vec() });
+    }
+
+    fn served_elsewhere(&mut self, elsewhere: ServedElsewhere) {
+        self.elsewhere.push(elsewhere);
     }
 
     fn poll_readable(&mut self, _fd: RawFd, key: u32) {
@@ -208,15 +205,6 @@ impl PortIo for Shard {
     }
 }
 
-/// How the disk answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// As asked.
-    Served,
-    /// With an error, and nothing done.
-    Failed(IoError),
-}
-
 /// As much memory as any connection asks for.
 fn plenty() -> Arc<Account> {
     Budget::new(1 << 30).account("disk")
@@ -307,6 +295,8 @@ impl Harness {
             longest_receive: 0,
             asked_block: None,
             block: None,
+            elsewhere: Vec::new(),
+            charge: Charge::NONE,
         };
         let mut harness = Harness { port, client: Some(client), shard, output: Vec::new() };
         harness.port.on_start(&mut harness.shard);
@@ -503,8 +493,9 @@ impl Harness {
                 Ok(())
             }
         };
-        self.port
-            .on_complete(&mut self.shard, Completion { cookie: request.cookie, result, extents });
+        let charge = self.shard.charge;
+        let completion = Completion { cookie: request.cookie, result, extents, charge };
+        self.port.on_complete(&mut self.shard, completion);
         self.tell_room();
         request
     }

@@ -34,9 +34,8 @@ use super::translate::{Command, export};
 use headgate_engine::port::{Detach, PageUse, Port, PortCommand, PortEvent, PortIo, Rest};
 use headgate_engine::request::{Completion, DiskInfo, Durability, MAX_REQUEST, Op, Request};
 use headgate_nbd::server::Writes;
-use headgate_nbd::server::command::Session;
+use headgate_nbd::server::command::{Replies, Session};
 use headgate_nbd::server::stream::{Event, Requests, StreamError};
-use headgate_nbd::wire::REQUEST_LEN;
 use slab::Slab;
 use std::any::Any;
 use std::io;
@@ -144,6 +143,10 @@ impl NbdPort {
         account: Arc<Account>,
         guard: Box<dyn Any + Send>,
     ) -> io::Result<NbdPort> {
+        let mut send_queue = SendQueue::default();
+        if session.replies == Replies::Counted {
+            send_queue.tell_charges();
+        }
         Ok(NbdPort {
             _guard: guard,
             socket,
@@ -151,7 +154,7 @@ impl NbdPort {
             requests: Requests::new(session),
             inbox: Inbox::map(INBOX_BYTES, early, account.clone())?,
             arena: Arena::map(account.clone())?,
-            send_queue: SendQueue::default(),
+            send_queue,
             splicer: None,
             placed_writes: PlacedWrites::Off,
             pages: Pages::InUse,
@@ -222,10 +225,14 @@ impl NbdPort {
             let (used, event) =
                 self.requests.poll(self.inbox.bytes(), export(io.disk(), self.writes))?;
             self.inbox.consume(used);
+            if self.session.replies == Replies::Counted {
+                self.report(io, &event);
+            }
             match event {
                 Event::NeedBytes => break,
                 Event::Command(command) => {
                     let mut command = Command::from(command);
+                    command.ioprio = self.requests.report().ioprio;
                     if !command.is_aligned(io.disk().block_size) {
                         self.begin_unaligned(io, command);
                         continue;
@@ -244,7 +251,7 @@ impl NbdPort {
                         _ => {}
                     }
                     self.receive_at_most = match command.op {
-                        Op::PlacedWrite => REQUEST_LEN,
+                        Op::PlacedWrite => self.requests.head_len(),
                         Op::Write(_) if command.len >= LONG_WRITE => SHORT_RECEIVE,
                         Op::Write(_) => INBOX_BYTES,
                         _ => self.receive_at_most.max(SHORT_RECEIVE),
@@ -313,7 +320,10 @@ impl NbdPort {
     fn submit(&mut self, io: &mut dyn PortIo, key: usize) {
         let Some(taken) = self.taken.get(key) else { return };
         let Piece { offset, len } = taken.piece;
-        let ioprio = self.tag.ioprio();
+        let ioprio = match taken.command.ioprio {
+            0 => self.tag.ioprio(),
+            own => own,
+        };
         let request = Request {
             op: taken.command.op,
             offset,
@@ -431,6 +441,7 @@ impl Port for NbdPort {
         if self.phase == Phase::Closed {
             return;
         }
+        self.send_queue.charge(completion.charge);
         if completion.result.is_ok()
             && let Some(taken) = self.taken.get_mut(key)
             && let Some(next) = taken.piece.next(&taken.command, self.longest_piece)
@@ -490,6 +501,8 @@ impl Port for NbdPort {
 
 #[path = "port_answers.rs"]
 mod answers;
+#[path = "port_counters.rs"]
+mod counters;
 #[path = "port_pages.rs"]
 mod pages;
 #[path = "port_parts.rs"]

@@ -7,6 +7,9 @@
 use super::buddy::Block;
 use super::memory::Arena;
 use super::splice::Spliced;
+use headgate_engine::request::Charge;
+use headgate_nbd::counters::Received;
+use headgate_qos::Phase;
 use thiserror::Error;
 
 /// The most vectors in one message (`UIO_MAXIOV`).
@@ -66,6 +69,8 @@ pub struct SendQueue {
     expected: usize,
     vectors: Vec<libc::iovec>,
     message: Box<libc::msghdr>,
+    /// What the disk was charged since the last answer, where clients are told.
+    received: Option<Received>,
 }
 
 // SAFETY: the pointers in the vectors and the message lead to heap memory that the queue or its
@@ -83,17 +88,45 @@ impl Default for SendQueue {
             expected: 0,
             vectors: Vec::with_capacity(MAX_VECTORS),
             message: Box::new(message),
+            received: None,
         }
     }
 }
 
 impl SendQueue {
+    /// Tells clients with each answer what was charged since the one before.
+    pub fn tell_charges(&mut self) {
+        self.received = Some(Received::default());
+    }
+
+    /// Notes what the disk was charged.
+    pub fn charge(&mut self, charge: Charge) {
+        let Some(received) = &mut self.received else { return };
+        let cost = charge.cost.as_millionths();
+        received.all = received.all.saturating_add(cost);
+        if charge.phase == Phase::Reservation {
+            received.by_reservation = received.by_reservation.saturating_add(cost);
+        }
+    }
+
+    /// Has `write` append an answer's head, or nothing, and what goes with a head; answers where it
+    /// begins and how long it is.
+    fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> (usize, usize) {
+        let bytes = &mut self.filling.bytes;
+        let start = bytes.len();
+        write(bytes);
+        if bytes.len() > start
+            && let Some(received) = &mut self.received
+        {
+            bytes.extend_from_slice(&std::mem::take(received).to_bytes());
+        }
+        (start, bytes.len() - start)
+    }
+
     /// Queues an answer without data, which `write` appends.
     pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let (start, added) = self.write(write);
         let batch = &mut self.filling;
-        let start = batch.bytes.len();
-        write(&mut batch.bytes);
-        let added = batch.bytes.len() - start;
         match batch.parts.last_mut() {
             Some(Part::Bytes { len, .. }) => *len += added,
             _ => batch.parts.push(Part::Bytes { start, len: added }),
@@ -121,10 +154,9 @@ impl SendQueue {
 
     /// Queues an answer with data that the image is_spliced behind what `write` appends.
     pub fn push_spliced(&mut self, write: impl FnOnce(&mut Vec<u8>), spliced: Spliced) {
+        let (start, head) = self.write(write);
         let batch = &mut self.filling;
-        let start = batch.bytes.len();
-        write(&mut batch.bytes);
-        batch.parts.push(Part::Spliced { start, head: batch.bytes.len() - start, spliced });
+        batch.parts.push(Part::Spliced { start, head, spliced });
         batch.replies += 1;
     }
 

@@ -30,6 +30,8 @@ pub struct Command {
     pub skip: u32,
     /// The length that was asked for in bytes.
     pub asked: u32,
+    /// Its own priority, in Linux's encoding; 0: that of its export.
+    pub ioprio: u16,
 }
 
 impl Command {
@@ -42,7 +44,7 @@ impl Command {
 impl From<nbd::Command> for Command {
     fn from(command: nbd::Command) -> Command {
         let nbd::Command { cookie, op, offset, len, extents } = command;
-        Command { cookie, op: operation(op), offset, len, extents, skip: 0, asked: len }
+        Command { cookie, op: operation(op), offset, len, extents, skip: 0, asked: len, ioprio: 0 }
     }
 }
 

@@ -21,6 +21,9 @@ pub enum Replies {
     Simple,
     /// Reads, block status and errors are answered by chunks with types.
     Structured,
+    /// As [`Replies::Simple`], and counts behind the heads of requests and of replies: see
+    /// [`counters`](crate::counters).
+    Counted,
 }
 
 /// How many extents a reply to a block status request may have for each context.

@@ -6,15 +6,17 @@
 //! - [`command`]: a request's head, checked against the session and the export.
 //! - [`reply`]: transmission, the replies.
 //!
-//! The server has no TLS, no extended headers, no resizing, and no metadata contexts other than
-//! `base:allocation` and `qemu:dirty-bitmap:`. A client that asks for one of these gets the answer
-//! that the specification provides for it.
+//! The server starts TLS and leaves it to the caller. It has no extended headers, no resizing, and
+//! no metadata contexts other than `base:allocation` and `qemu:dirty-bitmap:`. A client that asks
+//! for one of these gets the answer that the specification provides for it. An extension of
+//! Headgate's, [`counters`](crate::counters), is there for clients that ask for it.
 
 pub mod command;
 pub mod contexts;
 pub mod negotiation;
 mod options;
 pub mod reply;
+mod selection;
 pub mod stream;
 
 /// The longest payload of a request, in bytes: the specification's customary limit, and what QEMU

@@ -6,10 +6,10 @@
 
 use super::command::{Replies, Session};
 use super::contexts::{BitmapName, ContextId, Contexts, MAX_BITMAPS};
-use super::options::{
-    InfoRequest, Malformed, Queries, Query, export_name, info_request, meta_request,
-};
+use super::options::{InfoRequest, Malformed, export_name, info_request, meta_request};
+use super::selection::{listed, selected};
 use super::{Export, MAX_PAYLOAD, Writes};
+use crate::counters;
 use crate::wire::{
     BASE_ALLOCATION, DIRTY_BITMAP, GREETING_MAGIC, MAX_STRING, OPTION_MAGIC, OPTION_REPLY_MAGIC,
     export, handshake, info, option, option_reply,
@@ -327,10 +327,12 @@ impl Negotiation {
                 .and_then(|InfoRequest { name }| Ok(catalog.describe(name)?))
                 .map(|described| self.say_export(option, &described, out)),
             option::LIST => on_list(data, catalog, out),
-            option::STRUCTURED_REPLY => no_data(data).map(|()| {
-                self.replies = Replies::Structured;
-                reply(out, option, option_reply::ACK, &[]);
-            }),
+            option::STRUCTURED_REPLY => {
+                no_data(data).and_then(|()| self.agree(Replies::Structured, option, out))
+            }
+            counters::OPTION => {
+                counters_version(data).and_then(|()| self.agree(Replies::Counted, option, out))
+            }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
                 self.on_meta(option, data, catalog, out)
             }
@@ -343,6 +345,16 @@ impl Negotiation {
             refuse(out, option, refusal.kind, &refusal.message);
         }
         Ok(Step::Answered)
+    }
+
+    /// Agrees on a form of replies. The two that are not simple exclude each other.
+    fn agree(&mut self, form: Replies, option: u32, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        if self.replies != Replies::Simple && self.replies != form {
+            return Err(Refusal::invalid("structured replies and counters exclude each other"));
+        }
+        self.replies = form;
+        reply(out, option, option_reply::ACK, &[]);
+        Ok(())
     }
 
     fn start_tls(&self) -> Result<(), Refusal> {
@@ -417,7 +429,7 @@ impl Negotiation {
         if selects {
             // A new selection replaces the old one, even when it fails.
             self.selection = None;
-            if self.replies == Replies::Simple {
+            if self.replies != Replies::Structured {
                 return Err(Refusal::invalid(
                     "metadata contexts need structured replies: ask for those first",
                 ));
@@ -497,36 +509,6 @@ impl Negotiation {
     }
 }
 
-/// The contexts that a client selects: wildcards select none.
-fn selected(queries: Queries<'_>, bitmaps: &[BitmapName]) -> Contexts {
-    queries.fold(Contexts::NONE, |contexts, query| {
-        let id = match query {
-            Query::BaseAllocation => Some(ContextId::BASE_ALLOCATION),
-            Query::Bitmap(name) => {
-                let index = bitmaps.iter().position(|bitmap| bitmap.as_str() == name);
-                index.and_then(ContextId::of_bitmap)
-            }
-            Query::Base | Query::Bitmaps | Query::Unknown => None,
-        };
-        id.map_or(contexts, |id| contexts.with(id))
-    })
-}
-
-/// The contexts that a client is shown: without a query, all.
-fn listed(queries: Queries<'_>, bitmaps: &[BitmapName]) -> Contexts {
-    let all_bitmaps = |contexts: Contexts| {
-        (0..bitmaps.len()).filter_map(ContextId::of_bitmap).fold(contexts, Contexts::with)
-    };
-    if queries.is_empty() {
-        return all_bitmaps(Contexts::BASE_ALLOCATION);
-    }
-    queries.fold(selected(queries, bitmaps), |contexts, query| match query {
-        Query::Base => contexts.with(ContextId::BASE_ALLOCATION),
-        Query::Bitmaps => all_bitmaps(contexts),
-        Query::BaseAllocation | Query::Bitmap(_) | Query::Unknown => contexts,
-    })
-}
-
 /// An option that is answered with an error.
 struct Refusal {
     kind: u32,
@@ -568,6 +550,17 @@ fn on_list<C: Catalog + ?Sized>(
     }
     reply(out, option::LIST, option_reply::ACK, &[]);
     Ok(())
+}
+
+fn counters_version(data: &[u8]) -> Result<(), Refusal> {
+    match *data {
+        [high, low] if u16::from_be_bytes([high, low]) == counters::VERSION => Ok(()),
+        [_, _] => Err(Refusal {
+            kind: option_reply::ERR_UNSUP,
+            message: "this server knows version 1 of the counters".into(),
+        }),
+        _ => Err(Refusal::invalid("a version in two bytes was expected")),
+    }
 }
 
 fn no_data(data: &[u8]) -> Result<(), Refusal> {

@@ -407,3 +407,37 @@ fn inside_tls_everything_is_as_it_is_outside_and_what_was_agreed_outside_is_forg
     let Step::Transmission(_, session) = step else { panic!("{step:?}") };
     assert_eq!((session.replies, session.contexts), (Replies::Simple, Contexts::NONE));
 }
+
+#[test]
+fn counters_are_for_who_asks_for_their_version_and_exclude_structured_replies() {
+    let ask = |version: &[u8]| (counters::OPTION, version.to_vec());
+    let told = |options: &[(u32, Vec<u8>)]| {
+        let (out, end) = negotiate(&client(3, options), &[]);
+        let kinds: Vec<u32> = replies(&out[..]).into_iter().map(|(_, kind, _)| kind).collect();
+        let form = match end {
+            End::Transmission { session, .. } => Some(session.replies),
+            _ => None,
+        };
+        (kinds, form)
+    };
+    let (ack, unsup, invalid) =
+        (option_reply::ACK, option_reply::ERR_UNSUP, option_reply::ERR_INVALID);
+    let (kinds, form) = told(&[ask(&[0, 1]), ask(&[0, 1]), (option::GO, go("db"))]);
+    assert_eq!((&kinds[..2], form), (&[ack, ack][..], Some(Replies::Counted)));
+    for (version, answer) in [
+        (&[0, 2][..], unsup),
+        (&[1, 1], unsup),
+        (&[], invalid),
+        (&[1], invalid),
+        (&[0; 3], invalid),
+    ] {
+        let (kinds, form) = told(&[ask(version), (option::GO, go("db"))]);
+        assert_eq!((kinds[0], form), (answer, Some(Replies::Simple)), "{version:?}");
+    }
+    let structured = (option::STRUCTURED_REPLY, vec![]);
+    let (kinds, form) = told(&[structured.clone(), ask(&[0, 1]), (option::GO, go("db"))]);
+    assert_eq!((&kinds[..2], form), (&[ack, invalid][..], Some(Replies::Structured)));
+    let context = (option::SET_META_CONTEXT, meta("db", &["base:allocation"]));
+    let (kinds, form) = told(&[ask(&[0, 1]), structured, context, (option::GO, go("db"))]);
+    assert_eq!((&kinds[..3], form), (&[ack, invalid, invalid][..], Some(Replies::Counted)));
+}

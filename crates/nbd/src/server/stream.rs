@@ -36,8 +36,9 @@
 //! # Ok::<(), headgate_nbd::server::stream::StreamError>(())
 //! ```
 
-use super::command::{Command, Head, Op, Session, parse};
+use super::command::{Command, Head, Op, Replies, Session, parse};
 use super::{Export, MAX_PAYLOAD};
+use crate::counters::{self, Report};
 use crate::wire::{NbdError, REQUEST_LEN};
 use thiserror::Error;
 
@@ -74,6 +75,11 @@ pub enum StreamError {
         "expected a request (magic 0x25609513), got 0x{0:08x}: the client and the server are out of step"
     )]
     BadMagic(u32),
+    /// Counts that no client sends.
+    #[error(
+        "a request's counters are malformed: rho must be at most delta, and the last 6 bytes zero"
+    )]
+    Counters,
     /// A write longer than [`MAX_SKIP`].
     #[error("a write of {0} bytes: the longest that is served is {MAX_PAYLOAD}")]
     PayloadTooLong(u32),
@@ -92,12 +98,13 @@ enum State {
 pub struct Requests {
     session: Session,
     state: State,
+    report: Report,
 }
 
 impl Requests {
     /// A stream at its beginning.
     pub fn new(session: Session) -> Requests {
-        Requests { session, state: State::Head }
+        Requests { session, state: State::Head, report: Report::default() }
     }
 
     /// Reads the next request from the bytes that are received and not yet used. Returns how many
@@ -125,7 +132,19 @@ impl Requests {
         let Some(head) = input[used..].first_chunk::<REQUEST_LEN>() else {
             return Ok((used, Event::NeedBytes));
         };
-        let event = match parse(head, self.session, export) {
+        let parsed = parse(head, self.session, export);
+        used += REQUEST_LEN;
+        if self.session.replies == Replies::Counted
+            && matches!(parsed, Head::Command(_) | Head::Refused(_))
+        {
+            let Some(counts) = input[used..].first_chunk() else {
+                return Ok((used - REQUEST_LEN, Event::NeedBytes));
+            };
+            self.report =
+                Report::from_bytes(counts).map_err(|counters::Malformed| StreamError::Counters)?;
+            used += counters::REQUEST_LEN;
+        }
+        let event = match parsed {
             Head::Command(command) => {
                 if matches!(command.op, Op::Write(_)) {
                     self.state = State::Payload { left: command.len };
@@ -142,7 +161,21 @@ impl Requests {
             Head::Disconnect => Event::Disconnect,
             Head::BadMagic(magic) => return Err(StreamError::BadMagic(magic)),
         };
-        Ok((used + REQUEST_LEN, event))
+        Ok((used, event))
+    }
+
+    /// What comes before a request's payload, in bytes.
+    pub fn head_len(&self) -> usize {
+        match self.session.replies {
+            Replies::Simple | Replies::Structured => REQUEST_LEN,
+            Replies::Counted => REQUEST_LEN + counters::REQUEST_LEN,
+        }
+    }
+
+    /// What the last request said of its disk, where client and server agreed on that: also one
+    /// that was refused.
+    pub fn report(&self) -> Report {
+        self.report
     }
 
     /// Bytes of the last write's payload that are still to come.
@@ -180,10 +213,9 @@ mod tests {
     const EXPORT: Export =
         Export { size: 1 << 30, block_size: 4096, preferred: 4096, writes: Writes::Allowed };
 
-    fn requests() -> Requests {
-        let contexts = Contexts::BASE_ALLOCATION;
-        Requests::new(Session { replies: Replies::Structured, contexts })
-    }
+    const STRUCTURED: Session =
+        Session { replies: Replies::Structured, contexts: Contexts::BASE_ALLOCATION };
+    const COUNTED: Session = Session { replies: Replies::Counted, contexts: Contexts::NONE };
 
     fn put(stream: &mut Vec<u8>, kind: u16, cookie: u64, offset: u64, len: u32) {
         stream.extend(REQUEST_MAGIC.to_be_bytes());
@@ -197,12 +229,20 @@ mod tests {
         }
     }
 
-    /// Everything that a stream says, fed in pieces of the given lengths (cycled).
     fn read_in_pieces(
         stream: &[u8],
         pieces: &[usize],
     ) -> (Vec<Event>, Vec<u8>, Option<StreamError>) {
-        let mut requests = requests();
+        let (events, _, payload, error) = read_of(STRUCTURED, stream, pieces);
+        (events, payload, error)
+    }
+
+    type Read = (Vec<Event>, Vec<Report>, Vec<u8>, Option<StreamError>);
+
+    /// Everything that a stream says, fed in pieces of the given lengths (cycled).
+    fn read_of(session: Session, stream: &[u8], pieces: &[usize]) -> Read {
+        let mut requests = Requests::new(session);
+        let mut counts = Vec::new();
         let (mut events, mut payload) = (Vec::new(), Vec::new());
         let (mut start, mut end) = (0, 0);
         let mut lengths = pieces.iter().cycle();
@@ -221,14 +261,53 @@ mod tests {
                         start += used;
                         match event {
                             Event::NeedBytes => break,
-                            event => events.push(event),
+                            event => {
+                                events.push(event);
+                                counts.push(requests.report());
+                            }
                         }
                     }
-                    Err(error) => return (events, payload, Some(error)),
+                    Err(error) => return (events, counts, payload, Some(error)),
                 }
             }
         }
-        (events, payload, None)
+        (events, counts, payload, None)
+    }
+
+    /// The same with what it says of other servers.
+    fn put_counted(stream: &mut Vec<u8>, kind: u16, cookie: u64, len: u32, said: Report) {
+        let head = stream.len() + REQUEST_LEN;
+        put(stream, kind, cookie, 0, len);
+        stream.splice(head..head, said.to_bytes());
+    }
+
+    #[test]
+    fn counts_stand_between_the_head_and_the_payload_also_of_what_is_refused() {
+        let said = |delta, rho| Report { delta, rho, bytes: 8 * delta, ioprio: 3 };
+        let mut stream = Vec::new();
+        put_counted(&mut stream, command::WRITE, 1, 4096, said(5, 2));
+        put_counted(&mut stream, command::WRITE, 2, 5000, said(u64::MAX >> 4, 0));
+        put_counted(&mut stream, command::FLUSH, 3, 0, said(9, 9));
+        put(&mut stream, command::DISC, 4, 0, 0);
+        for pieces in [&[][..], &[1], &[28, 3], &[60], &[4000, 29]] {
+            let (events, counts, payload, error) = read_of(COUNTED, &stream, pieces);
+            assert!(matches!(
+                events[..],
+                [
+                    Event::Command(Command { cookie: 1, .. }),
+                    Event::Refused { cookie: 2, error: NbdError::Invalid },
+                    Event::Command(Command { cookie: 3, .. }),
+                    Event::Disconnect
+                ]
+            ));
+            assert_eq!(counts[..3], [said(5, 2), said(u64::MAX >> 4, 0), said(9, 9)]);
+            let sent: Vec<u8> = (0..4096).map(|i| (i + 1) as u8).collect();
+            assert_eq!((payload, error), (sent, None));
+        }
+        let mut stream = Vec::new();
+        put_counted(&mut stream, command::READ, 1, 4096, said(1, 2));
+        let (events, _, _, error) = read_of(COUNTED, &stream, &[]);
+        assert_eq!((events.len(), error), (0, Some(StreamError::Counters)));
     }
 
     #[test]

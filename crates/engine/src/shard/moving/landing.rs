@@ -140,7 +140,7 @@ impl Shard {
     /// A request that another shard's move has sent has ended.
     pub(super) fn end_for_landing(&mut self, landing: u32, completion: Completion) {
         let Some(shard) = self.move_shards.get(&landing) else { return };
-        let Completion { cookie, result, extents } = completion;
+        let Completion { cookie, result, extents, .. } = completion;
         // It is the number of a slot there.
         let returned = Returned { key: cookie as u32, result, extents };
         // A shard that has ended waits for nothing.

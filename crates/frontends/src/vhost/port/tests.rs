@@ -58,6 +58,10 @@ impl PortIo for FakeShard {
 
     fn unlock_block(&mut self) {}
 
+    fn served_elsewhere(&mut self, _: headgate_qos::ServedElsewhere) {
+        panic!("a guest has one server")
+    }
+
     fn now(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -269,7 +273,10 @@ impl Rig {
         let at =
             self.io.submitted.iter().position(|r| r.offset == sector * 512).expect("at the engine");
         let cookie = self.io.submitted.remove(at).cookie;
-        self.port.on_complete(&mut self.io, engine::Completion { cookie, result, extents: vec![] });
+        self.port.on_complete(
+            &mut self.io,
+            engine::Completion { cookie, result, extents: vec![], charge: engine::Charge::NONE },
+        );
     }
 
     fn complete(&mut self, sector: u64) {

@@ -1,0 +1,162 @@
+//! An extension of Headgate's: what a disk that is spread over several servers received at the
+//! others travels with its requests, and what it received here with the answers. The algorithm is
+//! dmClock (Gulati, Merchant, Varman, OSDI 2010, section 3.3): servers keep a disk's reservation,
+//! limit and shares together, and do not communicate.
+//!
+//! # Negotiation
+//! The client asks with option [`OPTION`] (`HG`, then 1), whose data is the version in two bytes.
+//! The server answers `NBD_REP_ACK`, or `NBD_REP_ERR_UNSUP` to a version that it does not know; one
+//! that does not know the option says the same. The option excludes structured replies, and with
+//! them metadata contexts: `NBD_REP_ERR_INVALID`. It holds for the export that is opened then.
+//!
+//! # Transmission
+//! The heads of requests and of simple replies are those of the specification. Behind the head of a
+//! request, before its payload, come [`REQUEST_LEN`] bytes, but for `NBD_CMD_DISC`:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | δ: what the disk was charged at other servers since its last request to this one, in millionths of an IO |
+//! | 8 | ρ: the part of that which was served by reservation, in millionths of an IO; at most δ |
+//! | 8 | bytes that it moved there |
+//! | 2 | the request's priority, in Linux's `ioprio` encoding; 0: that of the export |
+//! | 6 | zero |
+//!
+//! Behind the head of each reply, before its payload, come [`REPLY_LEN`] bytes: what the disk was
+//! charged here for what ended on this connection since the reply before, and the part of that
+//! which was served by reservation, 8 bytes each, in millionths of an IO. A request that is served
+//! in several pieces may so be told of in the replies to others that end meanwhile: sums are exact,
+//! and nothing is told twice.
+//!
+//! All fields are big-endian. A ρ above its δ, or a field that is to be zero and is not, ends the
+//! connection: no client says that by mistake.
+
+/// The number of the option.
+pub const OPTION: u32 = 0x4847_0001;
+/// The version that this is.
+pub const VERSION: u16 = 1;
+/// What follows the head of a request, in bytes.
+pub const REQUEST_LEN: usize = 32;
+/// What follows the head of a reply, in bytes.
+pub const REPLY_LEN: usize = 16;
+
+/// What a request says of its disk. See the [module](self) for the units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// δ, in millionths of an IO.
+    pub delta: u64,
+    /// ρ, in millionths of an IO, at most `delta`.
+    pub rho: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// The request's priority; 0: that of the export.
+    pub ioprio: u16,
+}
+
+/// Counts that no client sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl Report {
+    /// As it goes over the wire.
+    pub fn to_bytes(self) -> [u8; REQUEST_LEN] {
+        let mut bytes = [0; REQUEST_LEN];
+        bytes[0..8].copy_from_slice(&self.delta.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.rho.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.bytes.to_be_bytes());
+        bytes[24..26].copy_from_slice(&self.ioprio.to_be_bytes());
+        bytes
+    }
+
+    /// As it came.
+    ///
+    /// # Errors
+    /// ρ is above δ, or what is to be zero is not.
+    pub fn from_bytes(bytes: &[u8; REQUEST_LEN]) -> Result<Report, Malformed> {
+        let [
+            d0,
+            d1,
+            d2,
+            d3,
+            d4,
+            d5,
+            d6,
+            d7,
+            r0,
+            r1,
+            r2,
+            r3,
+            r4,
+            r5,
+            r6,
+            r7,
+            b0,
+            b1,
+            b2,
+            b3,
+            b4,
+            b5,
+            b6,
+            b7,
+            p0,
+            p1,
+            zero @ ..,
+        ] = *bytes;
+        let read = Report {
+            delta: u64::from_be_bytes([d0, d1, d2, d3, d4, d5, d6, d7]),
+            rho: u64::from_be_bytes([r0, r1, r2, r3, r4, r5, r6, r7]),
+            bytes: u64::from_be_bytes([b0, b1, b2, b3, b4, b5, b6, b7]),
+            ioprio: u16::from_be_bytes([p0, p1]),
+        };
+        if read.rho > read.delta || zero != [0; 6] { Err(Malformed) } else { Ok(read) }
+    }
+}
+
+/// What a disk received on a connection since the last reply there. See the [module](self) for the
+/// unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// All of it.
+    pub all: u64,
+    /// The part that was served by reservation.
+    pub by_reservation: u64,
+}
+
+impl Received {
+    /// As it goes over the wire.
+    pub fn to_bytes(self) -> [u8; REPLY_LEN] {
+        let mut bytes = [0; REPLY_LEN];
+        bytes[0..8].copy_from_slice(&self.all.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.by_reservation.to_be_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_layout_is_that_of_the_documentation() {
+        let report = Report { delta: 0x0102, rho: 0x03, bytes: 0x0405, ioprio: 0x0607 };
+        let expected = [
+            0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 4, 5, 6, 7, 0, 0, 0,
+            0, 0, 0,
+        ];
+        assert_eq!(report.to_bytes(), expected);
+        let received = Received { all: 0x0809, by_reservation: 0x0a };
+        assert_eq!(received.to_bytes(), [0, 0, 0, 0, 0, 0, 8, 9, 0, 0, 0, 0, 0, 0, 0, 10]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_read_and_nothing_else(bytes: [u8; REQUEST_LEN], delta: u64, rho: u64) {
+            let sent = Report { delta, rho, bytes: 7, ioprio: 9 };
+            let read = Report::from_bytes(&sent.to_bytes());
+            prop_assert_eq!(read, if rho > delta { Err(Malformed) } else { Ok(sent) });
+            if let Ok(read) = Report::from_bytes(&bytes) {
+                prop_assert_eq!(read.to_bytes(), bytes);
+            }
+        }
+    }
+}
