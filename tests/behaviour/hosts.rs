@@ -1,14 +1,16 @@
 //! Two hosts never serve one disk: the second is refused with the holder's name, and has it as soon
 //! as the first has let go, was killed, or has lost its lease, with all that was flushed.
 
+use crate::tls::text;
 use anyhow::{Context, ensure};
 use headgate_lab::etcd::Etcd;
 use headgate_lab::headgate::{self, Headgate};
 use headgate_lab::loop_device::Loop;
 use headgate_lab::process::{Finished, Process, run_to_end};
+use headgate_lab::tls::{certificates, issue};
 use headgate_lab::{Lab, Server, wait_for, with_lab};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
@@ -245,5 +247,122 @@ fn hosts_that_share_a_device_have_their_leases_in_etcd_which_may_die() {
         ensure!(!is_serving(&one)?, "the evicted host serves on");
         writer.checks(&two)?;
         [one, two].iter_mut().try_for_each(Server::stop)
+    });
+}
+
+/// etcd's user, as the file of `--etcd-credentials` has it.
+const LOGIN: &str = "hg:pass:word";
+
+/// An etcd that demands certificates and passwords, and what its clients need.
+struct Guarded {
+    etcd: Etcd,
+    authority: PathBuf,
+    login: PathBuf,
+    block: String,
+}
+
+impl Guarded {
+    fn start(lab: &Lab, device: &Path) -> anyhow::Result<Guarded> {
+        let [authority, dir, login] =
+            ["authority", "etcd-tls", "login"].map(|name| lab.dir().join(name));
+        certificates(&["init", text(&authority)])?;
+        issue(&authority, "both", "127.0.0.1", &dir)?;
+        fs::write(&login, LOGIN)?;
+        let (user, password) = LOGIN.split_once(':').context("no password")?;
+        let mut etcd = Etcd::start(lab)?;
+        etcd.enable_users(user, password)?;
+        etcd.secure(&dir, &authority)?;
+        Ok(Guarded { etcd, authority, login, block: text(device).to_owned() })
+    }
+
+    /// A host with a certificate of its own, and the user in this file.
+    fn host(&self, lab: &Lab, name: &str, login: &Path) -> anyhow::Result<Headgate> {
+        let tls = lab.dir().join(format!("{name}-tls"));
+        issue(&self.authority, "client", &format!("{name}.example"), &tls)?;
+        let url = self.etcd.url();
+        let words = [
+            &["--etcd", &url, "--etcd-tls", text(&tls), "--etcd-credentials", text(login)][..],
+            // Landlock, where there is one, keeps the daemon to what it was told of.
+            &["--allow-block", &self.block],
+        ];
+        let daemon = Headgate::start_as(lab, name, &[], &words.concat())?;
+        let place = ["--board=etcd=shared", "--latency-threshold=20ms", "--window-period=1s"];
+        let add = ["datastore", "add", "shared", "--block", &self.block];
+        daemon.command(&[&add[..], &place].concat())?;
+        Ok(daemon)
+    }
+}
+
+/// How many other hosts this one sees on the board.
+fn met(daemon: &Headgate) -> anyhow::Result<usize> {
+    let datastore = daemon.json(&["datastore", "show", "shared"])?;
+    Ok(datastore["window"]["now"]["hosts"].as_array().map_or(0, Vec::len))
+}
+
+/// A daemon that does not start, and says why.
+fn does_not_start(lab: &Lab, arguments: &[&str], words: &str) -> anyhow::Result<()> {
+    let mut command = Command::new(headgate::binary()?);
+    command.arg("serve").args(arguments).arg("--state-dir").arg(lab.subdir("not-started")?);
+    let Finished { status, stderr, .. } = run_to_end(command, MINUTE)?;
+    ensure!(!status.success() && stderr.contains(words), "{status}: {stderr}, not {words}");
+    Ok(())
+}
+
+#[test]
+fn hosts_meet_in_an_etcd_that_demands_certificates_and_passwords() {
+    with_lab(&["losetup"], |lab| {
+        let file = lab.dir().join("device");
+        fs::File::create(&file)?.set_len(16 << 20)?;
+        let Some(device) = Loop::attach(&file) else {
+            eprintln!("SKIPPED: no loop devices here");
+            return Ok(());
+        };
+        let mut guarded = Guarded::start(lab, &device.0)?;
+        let [mut one, mut two] =
+            [guarded.host(lab, "one", &guarded.login)?, guarded.host(lab, "two", &guarded.login)?];
+        one.command(&["disk", "create", "db", "--datastore=shared"])?;
+        let mut writer = Writer::new(lab);
+        writer.checks(&one)?;
+        refused(&two, &one, &TAKE)?;
+        wait_for("the hosts should meet", MINUTE, || {
+            Ok((met(&one)? == 1 && met(&two)? == 1).then_some(()))
+        })?;
+        one.stop()?;
+        two.command(&TAKE)?;
+        writer.checks(&two)?;
+        // An etcd that starts again has forgotten whom it let in.
+        guarded.etcd.kill()?;
+        guarded.etcd.start_again()?;
+        one.start_again()?;
+        refused(&one, &two, &TAKE_BACK)?;
+        sleep(Duration::from_secs(12));
+        ensure!(is_serving(&two)?, "{:?}", state(&two)?);
+        ensure!(two.metrics()?.plain("headgate_leases_lost_total")? == 0.0, "it lost a lease");
+        writer.is_cut_off_by(&mut two, Server::kill)?;
+        wait_for("the lease should run out", MINUTE, || {
+            Ok(one.command_for(MINUTE, &TAKE_BACK).ok())
+        })?;
+        writer.checks(&one)?;
+
+        // Who has another password has no disk.
+        let wrong = lab.dir().join("wrong");
+        fs::write(&wrong, "hg:guess")?;
+        let third = guarded.host(lab, "three", &wrong)?;
+        let error = third.command(&TAKE).expect_err("a disk without a lease").to_string();
+        let expected = "does not let user 'hg' in";
+        ensure!(error.contains(expected) && error.contains("--etcd-credentials"), "{error}");
+        let url = guarded.etcd.url();
+        does_not_start(lab, &["--etcd", &url], "give --etcd-tls DIR")?;
+        let tls = lab.dir().join("one-tls");
+        let plain = ["--etcd", "http://127.0.0.1:1", "--etcd-tls", text(&tls)];
+        does_not_start(lab, &plain, "would be reached without TLS")?;
+        let empty = ["--etcd", &url, "--etcd-tls", text(lab.dir())];
+        does_not_start(lab, &empty, "ca-cert.pem")?;
+        for daemon in [&one, &two, &third] {
+            let log = daemon.log()?;
+            ensure!(!log.contains("pass:word") && !log.contains("guess"), "a password: {log}");
+            ensure!(log.contains("everybody may read the password for etcd"), "{log}");
+        }
+        [one, third].iter_mut().try_for_each(Server::stop)
     });
 }

@@ -5,7 +5,7 @@ use crate::{Lab, cache_dir, tools, wait_for};
 use anyhow::Context;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use std::time::Duration;
 pub struct Etcd {
     program: PathBuf,
     dir: PathBuf,
-    ports: [u16; 2],
+    ports: [u16; 3],
+    scheme: &'static str,
+    arguments: Vec<String>,
     process: Process,
 }
 
@@ -28,22 +30,66 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-fn url(port: u16) -> String {
-    format!("http://127.0.0.1:{port}")
+fn url(scheme: &str, port: u16) -> String {
+    format!("{scheme}://127.0.0.1:{port}")
 }
 
 impl Etcd {
     /// Starts a server and waits until it listens.
     pub fn start(lab: &Lab) -> anyhow::Result<Etcd> {
         let (program, dir) = (program()?, lab.subdir("etcd")?);
-        let ports = [free_port()?, free_port()?];
-        let process = launch(&program, &dir, ports)?;
-        Ok(Etcd { program, dir, ports, process })
+        let ports = [free_port()?, free_port()?, free_port()?];
+        let process = launch(&program, &dir, ports, "http", &[])?;
+        Ok(Etcd { program, dir, ports, scheme: "http", arguments: Vec::new(), process })
+    }
+
+    /// From now on it asks everybody who he is, and lets one in that has this password, to what is
+    /// Headgate's.
+    pub fn enable_users(&self, user: &str, password: &str) -> anyhow::Result<()> {
+        // In base64: /headgate/ and /headgate0, which is the first behind all that begin so.
+        let keys = r#""key":"L2hlYWRnYXRlLw==","range_end":"L2hlYWRnYXRlMA==""#;
+        for (path, body) in [
+            ("user/add", r#"{"name":"root","password":"root"}"#.to_owned()),
+            ("role/add", r#"{"name":"root"}"#.to_owned()),
+            ("user/grant", r#"{"user":"root","role":"root"}"#.to_owned()),
+            ("user/add", format!(r#"{{"name":"{user}","password":"{password}"}}"#)),
+            ("role/add", r#"{"name":"headgate"}"#.to_owned()),
+            (
+                "role/grant",
+                format!(r#"{{"name":"headgate","perm":{{"permType":"READWRITE",{keys}}}}}"#),
+            ),
+            ("user/grant", format!(r#"{{"user":"{user}","role":"headgate"}}"#)),
+            ("enable", "{}".to_owned()),
+        ] {
+            let length = body.len();
+            let head = format!("POST /v3/auth/{path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n");
+            // An election may be under way.
+            wait_for(path, Duration::from_secs(60), || {
+                let answer = ask(self.ports[0], &(head.clone() + &body))?;
+                Ok(answer.starts_with("HTTP/1.0 200").then_some(()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Starts it again on what it stored: over TLS, with the certificate and key of `dir`, for
+    /// clients with a certificate of this authority.
+    pub fn secure(&mut self, dir: &Path, authority: &Path) -> anyhow::Result<()> {
+        let path = |dir: &Path, name: &str| dir.join(name).display().to_string();
+        self.scheme = "https";
+        self.arguments = vec![
+            "--client-cert-auth".into(),
+            format!("--cert-file={}", path(dir, "server-cert.pem")),
+            format!("--key-file={}", path(dir, "server-key.pem")),
+            format!("--trusted-ca-file={}", path(authority, "ca-cert.pem")),
+        ];
+        self.kill()?;
+        self.start_again()
     }
 
     /// Where clients find it.
     pub fn url(&self) -> String {
-        url(self.ports[0])
+        url(self.scheme, self.ports[0])
     }
 
     /// Its process id.
@@ -58,38 +104,46 @@ impl Etcd {
 
     /// Starts it again on what it stored, and waits until it has elected itself and answers.
     pub fn start_again(&mut self) -> anyhow::Result<()> {
-        self.process = launch(&self.program, &self.dir, self.ports)?;
-        let port = self.ports[0];
+        self.process = launch(&self.program, &self.dir, self.ports, self.scheme, &self.arguments)?;
+        let port = self.ports[2];
         wait_for("etcd should be healthy", Duration::from_secs(60), || {
             Ok(is_healthy(port).then_some(()))
         })
     }
 }
 
+fn ask(port: u16, request: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
 fn is_healthy(port: u16) -> bool {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    ask().is_ok_and(|answer| answer.contains("\"health\":\"true\""))
+    let answer = ask(port, "GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    answer.is_ok_and(|answer| answer.contains("\"health\":\"true\""))
 }
 
 fn launch(
-    program: &std::path::Path,
-    dir: &std::path::Path,
-    ports: [u16; 2],
+    program: &Path,
+    dir: &Path,
+    ports: [u16; 3],
+    scheme: &str,
+    arguments: &[String],
 ) -> anyhow::Result<Process> {
-    let [client, peer] = ports.map(url);
+    // Its health is told without TLS.
+    let [client, peer, health] =
+        [url(scheme, ports[0]), url("http", ports[1]), url("http", ports[2])];
     let mut command = Command::new(program);
     command
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .args(["--initial-cluster", &format!("default={peer}"), "--data-dir"])
-        .arg(dir.join("data"));
+        .arg(dir.join("data"))
+        .args(["--listen-metrics-urls", &health])
+        .args(arguments);
     let mut process = Process::spawn("etcd", command, &dir.join("log"))?;
     wait_for("etcd should listen", Duration::from_secs(60), || {
         process.ensure_running()?;

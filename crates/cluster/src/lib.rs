@@ -34,7 +34,10 @@ pub mod sightings;
 
 pub use board::{Board, BoardError, View};
 pub use courier::{Courier, News};
-pub use etcd::{Client, Endpoint, EndpointError, EtcdBoard, EtcdError, EtcdLeases};
+pub use etcd::{
+    Client, Endpoint, EndpointError, EtcdBoard, EtcdError, EtcdLeases, LoginError, Servers,
+    ServersError,
+};
 pub use file::{BOARD_FILE, FileBoard, HOSTS_MAX};
 pub use identity::{HostId, HostName, Identity, IdentityError, InstanceId, NAME_MAX, Origin};
 pub use record::{RECORD, Record, RecordError, RecordKey};

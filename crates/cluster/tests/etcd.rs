@@ -7,7 +7,9 @@ mod server;
 
 use common::{host, report, secs};
 use headgate_cluster::lease::{Duty, LeaseError, Terms};
-use headgate_cluster::{Board, BoardError, Client, EtcdBoard, EtcdError, EtcdLeases, HostId, View};
+use headgate_cluster::{
+    Board, BoardError, Client, EtcdBoard, EtcdError, EtcdLeases, HostId, Servers, View,
+};
 use headgate_units::Nanos;
 use server::{Etcd, etcd, until};
 use std::time::{Duration, Instant};
@@ -93,8 +95,8 @@ fn clones_are_named_and_what_others_write_is_counted() {
 #[test]
 fn a_server_that_is_gone_is_passed_over() {
     let Some(etcd) = etcd() else { return };
-    let client =
-        Client::new(vec![Etcd::nowhere(), etcd.endpoint()], Duration::from_secs(10)).unwrap();
+    let servers = Servers::new(vec![Etcd::nowhere(), etcd.endpoint()], None, None).unwrap();
+    let client = Client::new(servers, Duration::from_secs(10)).unwrap();
     let mut board = EtcdBoard::new(client, "gold", host(1, 1)).unwrap();
     board.exchange(secs(0), &report(1)).unwrap();
 }

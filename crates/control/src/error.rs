@@ -418,7 +418,7 @@ impl ControlError {
             ControlError::Lease(LeaseError::HeldByUnknown { .. }) => {
                 Some("stop the process that has locked the lease's file".into())
             }
-            ControlError::Lease(LeaseError::Etcd(_)) => Some("make sure that etcd is reachable".into()),
+            ControlError::Lease(LeaseError::Etcd(e)) => e.hint().map(Into::into),
             ControlError::Reserved { disk, datastore, device, refusal } => {
                 Some(way_out(disk, datastore, device, refusal))
             }

@@ -490,7 +490,7 @@ fn start(root: &Path, roots: Roots, plane: MemoryPlane) -> Parted {
     let catalog = Box::new(Recorded::new(sqlite, dir.clone(), host, roots.clone()));
     let records = catalog.records();
     let plane = Arc::new(plane);
-    let myself = Myself { identity: identity.clone(), etcd: Vec::new() };
+    let myself = Myself { identity: identity.clone(), etcd: None };
     let windows = Windows::start(plane.clone(), myself).unwrap();
     let control = {
         let leases = Leases::new(identity.clone(), None);

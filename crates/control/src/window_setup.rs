@@ -38,12 +38,10 @@ impl Control {
             )
         })?;
         match &setup.meeting {
-            Meeting::Etcd(_) if self.windows.myself().etcd.is_empty() => {
-                Err(ControlError::invalid(
-                    "this daemon was not told where etcd is",
-                    "a daemon started with --etcd http://HOST:2379 (or the key 'etcd' in its configuration file)",
-                ))
-            }
+            Meeting::Etcd(_) if self.windows.myself().etcd.is_none() => Err(ControlError::invalid(
+                "this daemon was not told where etcd is",
+                "a daemon started with --etcd http://HOST:2379 (or the key 'etcd' in its configuration file)",
+            )),
             _ => Ok(()),
         }
     }

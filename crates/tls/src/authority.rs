@@ -82,13 +82,18 @@ impl Authority {
         }
         let mut params = CertificateParams::new(names).map_err(failed)?;
         let name = names.first().map_or("", String::as_str);
-        params.distinguished_name.push(DnType::CommonName, name);
+        // There is a common name in it otherwise.
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(title(role), name);
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![match role {
-            Role::Server => ExtendedKeyUsagePurpose::ServerAuth,
-            Role::Client => ExtendedKeyUsagePurpose::ClientAuth,
-        }];
+        let (server, client) =
+            (ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth);
+        params.extended_key_usages = match role {
+            Role::Server => vec![server],
+            Role::Client => vec![client],
+            Role::Both => vec![server, client],
+        };
         params.use_authority_key_identifier_extension = true;
         let now = SystemTime::now();
         params.not_before = (now - EARLIER).into();
@@ -102,6 +107,7 @@ impl Authority {
         let word = match role {
             Role::Server => "server",
             Role::Client => "client",
+            Role::Both => "both",
         };
         let line = format!("{} {word} {}\n", hex(&number), names.join(" "));
         append(&self.dir.join(ISSUED), &line)?;
@@ -180,6 +186,15 @@ fn params(key: &KeyPair) -> CertificateParams {
     params.not_before = (now - EARLIER).into();
     params.not_after = (now + YEARS_30).into();
     params
+}
+
+/// What the subject of a certificate says its name as. The names that count are elsewhere in it.
+fn title(role: Role) -> DnType {
+    match role {
+        // An etcd that has users turns away from its gateway whose certificate has a common name.
+        Role::Client => DnType::OrganizationalUnitName,
+        Role::Server | Role::Both => DnType::CommonName,
+    }
 }
 
 /// Positive, as numbers of certificates are.

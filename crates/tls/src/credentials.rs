@@ -41,13 +41,16 @@ pub enum Role {
     Server,
     /// Of who connects.
     Client,
+    /// Of who is connected to, and shows the same certificate where it connects, as an etcd server
+    /// does.
+    Both,
 }
 
 impl Role {
     /// The files of its certificate and of its key.
     pub fn files(self) -> [&'static str; 2] {
         match self {
-            Role::Server => ["server-cert.pem", "server-key.pem"],
+            Role::Server | Role::Both => ["server-cert.pem", "server-key.pem"],
             Role::Client => ["client-cert.pem", "client-key.pem"],
         }
     }
@@ -113,6 +116,32 @@ impl ClientCredentials {
     /// # Errors
     /// A file is missing or malformed, or they do not fit each other.
     pub fn read(dir: &Path) -> Result<ClientCredentials, CredentialsError> {
+        ClientCredentials::build(dir, Some(own(dir, Role::Client)?))
+    }
+
+    /// Reads a directory that may be without `client-cert.pem` and `client-key.pem`: then servers
+    /// are shown no certificate. One of the two alone is an error.
+    ///
+    /// # Errors
+    /// A file is missing or malformed, or they do not fit each other.
+    pub fn read_optional(dir: &Path) -> Result<ClientCredentials, CredentialsError> {
+        let is_absent = |name: &str| {
+            let found = fs::symlink_metadata(dir.join(name));
+            found.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+        };
+        let own = match Role::Client.files().into_iter().all(is_absent) {
+            true => None,
+            false => Some(own(dir, Role::Client)?),
+        };
+        ClientCredentials::build(dir, own)
+    }
+
+    /// For a handshake by other means than [`connect`](crate::connect).
+    pub fn config(&self) -> Arc<ClientConfig> {
+        self.config.clone()
+    }
+
+    fn build(dir: &Path, own: Option<Own>) -> Result<ClientCredentials, CredentialsError> {
         let provider = provider();
         let roots = Arc::new(roots(dir)?);
         let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
@@ -121,20 +150,21 @@ impl ClientCredentials {
             .allow_unknown_revocation_status()
             .build()
             .map_err(|e| no_authority(dir, &e))?;
-        let (chain, key) = own(dir, Role::Client)?;
         let unusable = |source| CredentialsError::Unusable { dir: dir.into(), source };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(unusable)?
-            .with_webpki_verifier(verifier)
-            .with_client_auth_cert(chain, key)
-            .map_err(unusable)?;
+            .with_webpki_verifier(verifier);
+        let config = match own {
+            Some((chain, key)) => config.with_client_auth_cert(chain, key).map_err(unusable)?,
+            None => config.with_no_client_auth(),
+        };
         Ok(ClientCredentials { config: Arc::new(config) })
     }
 }
 
-/// A name as certificates have it; an address stands for itself.
-pub(crate) fn server_name(host: &str) -> Option<ServerName<'static>> {
+/// A name as certificates have it; an address stands for itself. `None`: it is neither.
+pub fn server_name(host: &str) -> Option<ServerName<'static>> {
     ServerName::try_from(host).ok().map(|name| name.to_owned())
 }
 
@@ -182,10 +212,10 @@ fn revoked(dir: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Cre
     }
 }
 
-fn own(
-    dir: &Path,
-    role: Role,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialsError> {
+/// A certificate, with those behind it, and its key.
+type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn own(dir: &Path, role: Role) -> Result<Own, CredentialsError> {
     let [certificate, key] = role.files();
     let chain = certificates(&dir.join(certificate), "certificate")?;
     let (path, expected) = (dir.join(key), "private key");

@@ -1,5 +1,5 @@
-//! TLS for NBD: who is at the other end, what it may open, and how its bytes reach a data path that
-//! knows plain sockets only.
+//! TLS for NBD and etcd: who is at the other end, what it may open, and how its bytes reach a data
+//! path that knows plain sockets only.
 //!
 //! - [`ServerCredentials`], [`ClientCredentials`]: the certificates of a directory, in the layout
 //!   that other NBD software has; [`ServerDirectory`] reads them again when they change.
@@ -23,6 +23,7 @@ pub use allow::{Right, Rules};
 pub use authority::Authority;
 pub use credentials::{
     ALLOW, CA_CERT, CA_CRL, ClientCredentials, Look, Role, ServerCredentials, ServerDirectory,
+    server_name,
 };
 pub use error::{AuthorityError, CredentialsError, HandshakeError};
 pub use handshake::{Secured, accept, connect};

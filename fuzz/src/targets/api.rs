@@ -158,7 +158,7 @@ fn start(dir: &StateDir) -> App {
     let (identity, _) = Identity::load(dir.root()).expect("an identity");
     let engine = EngineConfig { shards: 1, ..EngineConfig::default() };
     let plane = Arc::new(EnginePlane::start(engine, Default::default()).expect("a shard"));
-    let myself = Myself { identity: identity.clone(), etcd: Vec::new() };
+    let myself = Myself { identity: identity.clone(), etcd: None };
     let samples = Samples::open(&dir.samples(), Duration::from_secs(60)).expect("a history");
     let parts = Parts {
         plane: plane.clone(),

@@ -1,4 +1,5 @@
-use super::client::{Client, EtcdError, part};
+use super::client::{Client, part};
+use super::error::EtcdError;
 use super::wire::{Blob, Int, Outcome, Put, Range, Request, Transaction};
 use crate::board::{Board, BoardError, View};
 use crate::file::HOSTS_MAX;

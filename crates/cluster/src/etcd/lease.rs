@@ -1,4 +1,5 @@
-use super::client::{Client, EtcdError, part};
+use super::client::{Client, part};
+use super::error::EtcdError;
 use super::wire::{Blob, CreatedAt, Int, KeyValue, Put, Range, Request, Transaction};
 use crate::identity::Identity;
 use crate::lease::{Duty, Holder, LeaseError, Term, Terms, Token};

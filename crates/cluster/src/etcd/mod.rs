@@ -2,12 +2,23 @@
 //!
 //! The gateway needs no protocol compiler to build and no gRPC stack to run: a call is one HTTP
 //! request with the crates that the daemon's own API is made of.
+//! TLS and etcd's users are in the way of that request, or not ([`Servers`]); nothing else knows of
+//! them.
 
 mod board;
 mod client;
+mod endpoint;
+mod error;
+mod exchange;
 mod lease;
+mod login;
+mod servers;
 mod wire;
 
 pub use board::EtcdBoard;
-pub use client::{Client, Endpoint, EndpointError, EtcdError};
+pub use client::Client;
+pub use endpoint::{Endpoint, EndpointError};
+pub use error::EtcdError;
 pub use lease::EtcdLeases;
+pub use login::LoginError;
+pub use servers::{Servers, ServersError};

@@ -53,6 +53,19 @@ impl<'de> Deserialize<'de> for Int {
     }
 }
 
+/// Printed nowhere.
+#[derive(Serialize)]
+pub(super) struct Authenticate<'a> {
+    pub(super) name: &'a str,
+    pub(super) password: &'a str,
+}
+
+/// Printed nowhere.
+#[derive(Deserialize)]
+pub(super) struct Token {
+    pub(super) token: String,
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct Grant {
     #[serde(rename = "TTL")]

@@ -1,9 +1,12 @@
 //! A real etcd server, of which the tests know the process.
 #![allow(dead_code)] // Every test binary uses its own part.
 
-use headgate_cluster::{Client, Endpoint};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use headgate_cluster::{Client, Endpoint, Servers};
 use std::env;
 use std::fs::File;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +19,12 @@ pub struct Etcd {
     dir: TempDir,
     ports: [u16; 2],
     server: Option<Child>,
+    scheme: &'static str,
+    arguments: Vec<String>,
 }
+
+/// A user of etcd's that may use what is Headgate's, and its password.
+pub const USER: [&str; 2] = ["hg", "top:secret"];
 
 /// The program: of the system, or where `tests/install` put it.
 fn program() -> Option<PathBuf> {
@@ -42,7 +50,14 @@ pub fn etcd() -> Option<Etcd> {
         return None;
     };
     let dir = tempfile::tempdir().unwrap();
-    let mut etcd = Etcd { program, dir, ports: [free_port(), free_port()], server: None };
+    let mut etcd = Etcd {
+        program,
+        dir,
+        ports: [free_port(), free_port()],
+        server: None,
+        scheme: "http",
+        arguments: Vec::new(),
+    };
     etcd.start();
     Some(etcd)
 }
@@ -53,7 +68,8 @@ fn free_port() -> u16 {
 
 impl Etcd {
     pub fn start(&mut self) {
-        let [client, peer] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
+        let client = format!("{}://127.0.0.1:{}", self.scheme, self.ports[0]);
+        let peer = format!("http://127.0.0.1:{}", self.ports[1]);
         let log =
             File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
         let server = Command::new(&self.program)
@@ -62,6 +78,7 @@ impl Etcd {
             .args(["--initial-cluster", &format!("default={peer}")])
             .arg("--data-dir")
             .arg(self.data())
+            .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -95,11 +112,67 @@ impl Etcd {
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        format!("http://127.0.0.1:{}", self.ports[0]).parse().unwrap()
+        format!("{}://127.0.0.1:{}", self.scheme, self.ports[0]).parse().unwrap()
     }
 
     pub fn client(&self) -> Client {
-        Client::new(vec![self.endpoint()], Duration::from_secs(10)).unwrap()
+        self.client_with(None, None)
+    }
+
+    /// A client with a directory of certificates and a file with user and password.
+    pub fn client_with(&self, certificates: Option<&Path>, login: Option<&Path>) -> Client {
+        let [certificates, login] = [certificates, login].map(|path| path.map(Path::to_owned));
+        let servers = Servers::new(vec![self.endpoint()], certificates, login).unwrap();
+        Client::new(servers, Duration::from_secs(10)).unwrap()
+    }
+
+    /// Starts again with these further arguments, for clients of this scheme.
+    pub fn restart(&mut self, scheme: &'static str, arguments: &[String]) {
+        self.kill();
+        (self.scheme, self.arguments) = (scheme, arguments.to_vec());
+        self.start();
+    }
+
+    /// Asks the gateway, without TLS and as nobody, until there is an answer.
+    fn post(&self, path: &str, body: &str) {
+        until(path, || {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.ports[0])).unwrap();
+            let length = body.len();
+            let head = format!("POST {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n");
+            stream.write_all((head + body).as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer.starts_with("HTTP/1.0 200").then_some(())
+        });
+    }
+
+    /// Adds [`USER`], and `idle`, who has the same password and may do nothing.
+    pub fn add_users(&self) {
+        let [user, password] = USER;
+        let [key, end] = ["/headgate/", "/headgate0"].map(|key| STANDARD.encode(key));
+        for (path, body) in [
+            ("user/add", r#"{"name":"root","password":"root"}"#.to_owned()),
+            ("role/add", r#"{"name":"root"}"#.to_owned()),
+            ("user/grant", r#"{"user":"root","role":"root"}"#.to_owned()),
+            ("user/add", format!(r#"{{"name":"{user}","password":"{password}"}}"#)),
+            ("user/add", format!(r#"{{"name":"idle","password":"{password}"}}"#)),
+            ("role/add", r#"{"name":"headgate"}"#.to_owned()),
+            (
+                "role/grant",
+                format!(
+                    r#"{{"name":"headgate","perm":
+                        {{"permType":"READWRITE","key":"{key}","range_end":"{end}"}}}}"#
+                ),
+            ),
+            ("user/grant", format!(r#"{{"user":"{user}","role":"headgate"}}"#)),
+        ] {
+            self.post(&format!("/v3/auth/{path}"), &body);
+        }
+    }
+
+    /// From now on it asks everybody who he is.
+    pub fn enable_users(&self) {
+        self.post("/v3/auth/enable", "{}");
     }
 
     /// Where nothing listens.

@@ -3,7 +3,7 @@
 use super::Eviction;
 use super::lock::locked;
 use headgate_cluster::lease::{Duty, LeaseError, Terms, Token};
-use headgate_cluster::{Client, Endpoint, EtcdError, EtcdLeases, Identity};
+use headgate_cluster::{Client, EtcdError, EtcdLeases, Identity, Servers};
 use headgate_units::{AtomicNanos, Nanos};
 use std::collections::BTreeMap;
 use std::io;
@@ -90,20 +90,17 @@ pub struct Keeper {
 
 impl Keeper {
     /// Starts without leases. Does not contact etcd before the first one is wanted.
-    pub fn start(endpoints: &[Endpoint], own: &Identity) -> Result<Keeper, KeeperError> {
+    ///
+    /// # Errors
+    /// When there is no event loop or no thread to be had.
+    pub fn start(etcd: Servers, own: &Identity) -> Result<Keeper, KeeperError> {
         let terms = Terms::default();
         let patience = Duration::from_nanos(terms.ttl().0 / 5);
-        let leases = EtcdLeases::new(Client::new(endpoints.to_vec(), patience)?, own, terms);
+        let leases = EtcdLeases::new(Client::new(etcd, patience)?, own, terms);
         let (commands, inbox) = channel();
         let known = Arc::new(Mutex::new(Known { answers: true, ..Known::default() }));
-        let worker = Worker {
-            leases,
-            own: own.host.to_string(),
-            terms,
-            known: known.clone(),
-            first: endpoints.first().cloned(),
-            failed: None,
-        };
+        let worker =
+            Worker { leases, own: own.host.to_string(), terms, known: known.clone(), failed: None };
         let thread = std::thread::Builder::new()
             .name("headgate-etcd".into())
             .spawn(move || worker.run(&inbox))
@@ -178,9 +175,8 @@ struct Worker {
     own: String,
     terms: Terms,
     known: Arc<Mutex<Known>>,
-    first: Option<Endpoint>,
-    /// When etcd did not answer the last question.
-    failed: Option<Instant>,
+    /// When etcd did not answer the last question, and why.
+    failed: Option<(Instant, String)>,
 }
 
 /// The clock that terms are kept by. It goes on while the machine is suspended, as etcd's does.
@@ -249,7 +245,7 @@ impl Worker {
             None if self.failed.is_some() => info!("etcd answers again"),
             _ => {}
         }
-        self.failed = error.map(|_| Instant::now());
+        self.failed = error.map(|error| (Instant::now(), error.to_string()));
     }
 
     fn publish(&mut self) {
@@ -262,11 +258,10 @@ impl Worker {
     }
 
     fn acquire(&mut self, disk: &str, eviction: Eviction) -> Result<(Token, Duration), LeaseError> {
-        if let (Some(at), Some(endpoint)) = (self.failed, self.first.clone())
+        if let Some((at, why)) = &self.failed
             && at.elapsed() < NOT_AGAIN
         {
-            let reason = "it did not answer just now".to_owned();
-            return Err(EtcdError::Unreachable { endpoint, timeout: NOT_AGAIN, reason }.into());
+            return Err(EtcdError::JustNow(why.clone()).into());
         }
         let first = self.try_acquire(disk);
         let Err(LeaseError::Held { holder, token, .. }) = &first else {

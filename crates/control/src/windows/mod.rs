@@ -11,7 +11,7 @@ mod status;
 pub use status::{BoardState, Host, Status};
 
 use crate::clock;
-use headgate_cluster::{Client, Courier, EtcdBoard, FileBoard, Identity};
+use headgate_cluster::{Client, Courier, EtcdBoard, EtcdError, FileBoard, Identity, Servers};
 use headgate_model::Name;
 use headgate_model::{DataPlane, PlaneError};
 use headgate_qos::window::{Config, Slots, board_patience};
@@ -61,8 +61,8 @@ pub struct Setup {
 pub struct Myself {
     /// Who it is.
     pub identity: Identity,
-    /// The etcd servers it was told of.
-    pub etcd: Vec<headgate_cluster::Endpoint>,
+    /// The etcd servers, where it was told of some.
+    pub etcd: Option<Servers>,
 }
 
 /// All controlled windows of the daemon.
@@ -176,8 +176,9 @@ impl Shared {
                 // A question that hangs must not cost more than the period it is asked in.
                 let period = Duration::from_nanos(setup.config.period.0);
                 let patience = period.clamp(ETCD_LEAST, ETCD_PATIENCE);
-                let client =
-                    Client::new(self.myself.etcd.clone(), patience).map_err(PlaneError::new)?;
+                let etcd = self.myself.etcd.clone();
+                let etcd = etcd.ok_or(EtcdError::NoEndpoint).map_err(PlaneError::new)?;
+                let client = Client::new(etcd, patience).map_err(PlaneError::new)?;
                 let board = EtcdBoard::new(client, key, identity).map_err(PlaneError::new)?;
                 Courier::start(name.as_str(), board, clock::now, answered)
             }

@@ -39,7 +39,7 @@ impl Bench {
         let (identity, _) = Identity::load(dir.root()).unwrap();
         let engine = EngineConfig { shards: 1, ..EngineConfig::default() };
         let plane = Arc::new(EnginePlane::start(engine, GuestMemorySource::default()).unwrap());
-        let myself = Myself { identity: identity.clone(), etcd: Vec::new() };
+        let myself = Myself { identity: identity.clone(), etcd: None };
         let parts = Parts {
             plane: plane.clone(),
             windows: Windows::start(plane.clone(), myself).unwrap(),

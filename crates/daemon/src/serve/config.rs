@@ -78,6 +78,10 @@ pub struct Config {
     /// The etcd servers through which hosts know of each other, separated by commas; default none.
     #[serde(default, deserialize_with = "endpoints")]
     pub etcd: Vec<Endpoint>,
+    /// Directory of certificates: reach those over TLS only; none by default.
+    pub etcd_tls: Option<PathBuf>,
+    /// File with `USER:PASSWORD` for them in its first line; none by default.
+    pub etcd_credentials: Option<PathBuf>,
 }
 
 /// Which files front-ends may bring as guest memory.
@@ -214,7 +218,8 @@ mod tests {
              nbd-listen = \"127.0.0.1:10809\"\nreservable-percent = 90\ndrain-seconds = 5\nshards = 2\n\
              pin-shards = true\nguest-memory = \"any\"\nlog-format = \"json\"\n\
              api-group = \"root\"\nsocket-group = \"kvm\"\nallow-dir = [\"/srv\"]\n\
-             etcd = \"http://10.0.0.1:2379, http://10.0.0.2\"\nnbd-connections = 9\nnbd-memory = \"1G\"\n",
+             etcd = \"http://10.0.0.1:2379, http://10.0.0.2\"\n\
+             etcd-tls = \"/etc/tls\"\netcd-credentials = \"/etc/login\"\nnbd-connections = 9\nnbd-memory = \"1G\"\n",
         )
         .unwrap();
         assert_eq!(full.reservable_percent.map(NonZeroU8::get), Some(90));
@@ -223,5 +228,7 @@ mod tests {
         assert_eq!(full.guest_memory, Some(GuestMemory::Any));
         assert_eq!(full.metrics_listen.map(|at| at.port()), Some(9108));
         assert_eq!(full.etcd[1].to_string(), "http://10.0.0.2:2379");
+        let files = [full.etcd_tls, full.etcd_credentials].map(Option::unwrap);
+        assert_eq!(files, [Path::new("/etc/tls"), Path::new("/etc/login")]);
     }
 }

@@ -146,7 +146,7 @@ fn rules(
     state: &Path,
     directories: &[PathBuf],
     devices: &[PathBuf],
-    certificates: Option<&Path>,
+    readable: &[PathBuf],
 ) -> Vec<(PathBuf, Right)> {
     let fixed = |paths: &[&str], right| -> Vec<(PathBuf, Right)> {
         paths.iter().map(|path| (PathBuf::from(path), right)).collect()
@@ -154,7 +154,7 @@ fn rules(
     let mut rules = fixed(&SYSTEM, Right::Read);
     rules.extend(fixed(&EMPTY_DEVICES, Right::Write));
     rules.push((state.to_owned(), Right::State));
-    rules.extend(certificates.map(|path| (path.to_owned(), Right::Read)));
+    rules.extend(readable.iter().map(|path| (path.clone(), Right::Read)));
     rules.extend(directories.iter().map(|path| (path.clone(), Right::Images)));
     for device in devices {
         rules.push((device.clone(), Right::Device));
@@ -189,7 +189,7 @@ fn enter(
     state: &Path,
     directories: &[PathBuf],
     devices: &[PathBuf],
-    certificates: Option<&Path>,
+    readable: &[PathBuf],
 ) -> Result<Confinement, RulesetError> {
     let made = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -206,7 +206,7 @@ fn enter(
         Err(e) => return Err(e),
     };
     let mut absent = Vec::new();
-    for (path, right) in rules(state, directories, devices, certificates) {
+    for (path, right) in rules(state, directories, devices, readable) {
         let is_root = directories.contains(&path) || devices.contains(&path);
         if add(&mut ruleset, &path, right)? == Found::Nothing && is_root {
             absent.push(path);
@@ -223,7 +223,8 @@ fn enter(
 }
 
 /// Confines this thread, and those that it starts from now on, to the state directory, which is
-/// there, to what datastores may be on, and to reading certificates.
+/// there, to what datastores may be on, and to reading what is `readable`: certificates and the
+/// like.
 ///
 /// # Errors
 /// When it is required and cannot be, or when the kernel has Landlock and refuses.
@@ -231,13 +232,13 @@ pub(super) fn confine(
     mode: LandlockMode,
     dir: &StateDir,
     roots: &Roots,
-    certificates: Option<&Path>,
+    readable: &[PathBuf],
 ) -> Result<Confinement, ConfinementError> {
     let confinement = match (mode, roots) {
         (LandlockMode::Off, _) => Confinement::Unconfined(Unconfined::Off),
         (_, Roots::Anywhere) => Confinement::Unconfined(Unconfined::NoRoots),
         (_, Roots::Within { directories, devices }) => {
-            enter(dir.root(), directories, devices, certificates)?
+            enter(dir.root(), directories, devices, readable)?
         }
     };
     match (mode, &confinement) {
@@ -304,7 +305,7 @@ mod tests {
         allowed: &Path,
         act: impl FnOnce() -> T + Send,
     ) -> Option<T> {
-        let inside = || match enter(state, &[allowed.to_owned()], &[], None).unwrap() {
+        let inside = || match enter(state, &[allowed.to_owned()], &[], &[]).unwrap() {
             Confinement::Confined { .. } => Some(act()),
             Confinement::Unconfined(why) => {
                 eprintln!("SKIPPED: {why}");
@@ -393,21 +394,21 @@ mod tests {
     fn devices_are_those_that_are_named() {
         let (state, devices) = (Path::new("/s"), ["/dev/sda".into(), "/dev/disk".into()]);
         let of = |path: &str| {
-            let found: Vec<Right> =
-                rules(state, &["/srv".into()], &devices, Some(Path::new("/tls")))
-                    .into_iter()
-                    .filter(|(one, _)| one == Path::new(path))
-                    .map(|(_, right)| right)
-                    .collect();
+            let found: Vec<Right> = rules(state, &["/srv".into()], &devices, &["/tls".into()])
+                .into_iter()
+                .filter(|(one, _)| one == Path::new(path))
+                .map(|(_, right)| right)
+                .collect();
             found
         };
         assert_eq!(of("/dev/sda"), [Right::Device]);
         assert_eq!(of("/srv"), [Right::Images]);
         assert_eq!(of("/s"), [Right::State]);
+        assert_eq!(of("/tls"), [Right::Read]);
         let is_dir = Path::new("/dev/disk").is_dir();
         assert_eq!(of("/dev").len(), usize::from(is_dir), "links lead to nodes in /dev");
         assert!(
-            rules(state, &[], &["/dev/sda".into()], None)
+            rules(state, &[], &["/dev/sda".into()], &[])
                 .iter()
                 .all(|(path, _)| path != Path::new("/dev"))
         );
@@ -423,7 +424,7 @@ mod tests {
     fn without_roots_one_is_told_or_does_not_start() {
         let temp = tempfile::tempdir().unwrap();
         let dir = StateDir::new(temp.path()).unwrap();
-        let confine = |mode| confine(mode, &dir, &Roots::Anywhere, None);
+        let confine = |mode| confine(mode, &dir, &Roots::Anywhere, &[]);
         for (mode, words) in [
             (LandlockMode::Auto, "datastores may be anywhere"),
             (LandlockMode::Off, "it is turned off"),

@@ -4,6 +4,7 @@ mod catalog;
 mod config;
 mod confinement;
 mod descriptors;
+mod etcd;
 mod groups;
 mod keep;
 mod limits;
@@ -29,7 +30,7 @@ use crate::http::{ApiServer, App, MetricsServer, MetricsServerError, ServeError,
 use crate::observe::Observer;
 use headgate_access::{Access, NameError};
 use headgate_catalog::CatalogError;
-use headgate_cluster::{Endpoint, Identity, IdentityError, Origin};
+use headgate_cluster::{Identity, IdentityError, Origin, Servers, ServersError};
 use headgate_control::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
 use headgate_control::mend::MendError;
 use headgate_control::volumes;
@@ -95,9 +96,8 @@ pub struct ServeArgs {
     /// read them, and change nothing
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
-    /// etcd servers that hold leases and congestion boards, comma-separated
-    #[arg(long, value_name = "URL", value_delimiter = ',')]
-    etcd: Vec<Endpoint>,
+    #[command(flatten)]
+    etcd: etcd::EtcdArgs,
     /// Which files front-ends may bring as guest memory [default: memory-files]
     #[arg(long, value_enum, value_name = "WHICH")]
     guest_memory: Option<GuestMemory>,
@@ -152,6 +152,9 @@ pub enum DaemonError {
     /// Metrics cannot be served over TCP.
     #[error(transparent)]
     Metrics(#[from] MetricsServerError),
+    /// etcd cannot be reached as it was said.
+    #[error(transparent)]
+    Etcd(#[from] ServersError),
     /// Leases in etcd cannot be kept.
     #[error(transparent)]
     Leases(#[from] KeeperError),
@@ -185,6 +188,7 @@ impl DaemonError {
                     .into(),
             ),
             DaemonError::Certificates(e) => e.hint().map(Into::into),
+            DaemonError::Etcd(e) => e.hint().map(Into::into),
             DaemonError::Metrics(_) => {
                 Some("give an address of this machine and a free port to --metrics-listen".into())
             }
@@ -203,9 +207,11 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let config = Config::read(args.config.as_deref())?;
     let roots = roots(args, &config)?;
     // Before there is any other thread, for it would not be confined.
-    let confinement = confine(dir, args, &config, &roots)?;
+    let etcd = args.etcd.servers(&config)?;
+    let confinement = confine(dir, args, &config, &roots, etcd.as_ref())?;
     let _logs = log::start(args.log_format.or(config.log_format)).map_err(DaemonError::Thread)?;
     confinement.tell();
+    etcd.iter().for_each(Servers::warn_of_risks);
     let groups = args.groups.resolve(&config)?;
     let lock = lock::lock(dir)?;
     if args.demo && !dir.is_fresh() {
@@ -220,9 +226,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let catalog = catalog::open(dir, &identity, &options.roots)?;
     let copier = catalog::Copier::new(dir, catalog.changes());
     let records = catalog.records();
-    let etcd = if args.etcd.is_empty() { config.etcd } else { args.etcd.clone() };
-    let keeper = keeper(&etcd, &identity)?;
-    let leases = Leases::new(identity.clone(), keeper);
+    let leases = leases(etcd.as_ref(), &identity)?;
     let myself = Myself { identity: identity.clone(), etcd };
     let windows = Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)?;
     let period = Duration::from_secs(u64::from(config.sample_seconds.unwrap_or(SAMPLE_SECONDS)));
@@ -280,12 +284,19 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     Ok(())
 }
 
+/// Who serves which disk, by etcd where there is one.
+fn leases(etcd: Option<&Servers>, identity: &Identity) -> Result<Leases, DaemonError> {
+    let keeper = etcd.map(|etcd| Keeper::start(etcd.clone(), identity)).transpose()?;
+    Ok(Leases::new(identity.clone(), keeper))
+}
+
 /// Makes the state directory, and confines the daemon to it and to where datastores may be.
 fn confine(
     dir: &StateDir,
     args: &ServeArgs,
     config: &Config,
     roots: &Roots,
+    etcd: Option<&Servers>,
 ) -> Result<confinement::Confinement, DaemonError> {
     let certificates = certificates(args, config);
     // They are read once more when they are needed. Better no daemon now than one that has taken
@@ -300,7 +311,9 @@ fn confine(
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
     dir.create()?;
     let landlock = args.landlock.or(config.landlock).unwrap_or_default();
-    Ok(confinement::confine(landlock, dir, roots, certificates)?)
+    let mut readable = etcd.map(Servers::directories).unwrap_or_default();
+    readable.extend(certificates.map(Path::to_owned));
+    Ok(confinement::confine(landlock, dir, roots, &readable)?)
 }
 
 /// The directory of certificates for NBD over TLS.
@@ -327,14 +340,6 @@ fn start_plane(args: &ServeArgs, config: &Config) -> Result<Arc<EnginePlane>, Pl
         args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
     let tls = certificates(args, config).map(Path::to_owned).map(ClientTls::new);
     Ok(Arc::new(EnginePlane::start(shards::engine_config(config), memory)?.with_tls(tls)))
-}
-
-/// Who keeps leases in etcd, where there is one.
-fn keeper(etcd: &[Endpoint], identity: &Identity) -> Result<Option<Keeper>, DaemonError> {
-    if etcd.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(Keeper::start(etcd, identity)?))
 }
 
 /// Says how it ended; `left` disks have requests at their storage still.

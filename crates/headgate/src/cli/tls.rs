@@ -50,6 +50,8 @@ pub(super) enum Issued {
     Server(Certificate),
     /// client-cert.pem and client-key.pem, for a host that connects
     Client(Certificate),
+    /// server-cert.pem and server-key.pem, for a host that also connects with them, as etcd does
+    Both(Certificate),
 }
 
 #[derive(Debug, clap::Args)]
@@ -91,6 +93,7 @@ impl Tls {
                 let (role, Certificate { of, names, days, out: to }) = match role {
                     Issued::Server(certificate) => (Role::Server, certificate),
                     Issued::Client(certificate) => (Role::Client, certificate),
+                    Issued::Both(certificate) => (Role::Both, certificate),
                 };
                 Authority::open(&of.authority)?.issue(role, &names, DAY * days, &to)?;
                 let [certificate, key] = role.files();
