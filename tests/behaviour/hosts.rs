@@ -188,15 +188,21 @@ fn a_host_that_lost_its_lease_stops_before_another_starts() {
     });
 }
 
+/// A block device that hosts share; `None`, aloud, where there are no loop devices.
+fn device(lab: &Lab) -> anyhow::Result<Option<Loop>> {
+    let file = lab.dir().join("device");
+    fs::File::create(&file)?.set_len(16 << 20)?;
+    let device = Loop::attach(&file);
+    if device.is_none() {
+        eprintln!("SKIPPED: no loop devices here");
+    }
+    Ok(device)
+}
+
 #[test]
 fn hosts_that_share_a_device_have_their_leases_in_etcd_which_may_die() {
     with_lab(&["losetup"], |lab| {
-        let file = lab.dir().join("device");
-        fs::File::create(&file)?.set_len(16 << 20)?;
-        let Some(device) = Loop::attach(&file) else {
-            eprintln!("SKIPPED: no loop devices here");
-            return Ok(());
-        };
+        let Some(device) = device(lab)? else { return Ok(()) };
         let mut etcd = Etcd::start(lab)?;
         let start = |name| Headgate::start_as(lab, name, &[], &["--etcd", &etcd.url()]);
         let (mut one, mut two) = (start("one")?, start("two")?);
@@ -311,12 +317,7 @@ fn does_not_start(lab: &Lab, arguments: &[&str], words: &str) -> anyhow::Result<
 #[test]
 fn hosts_meet_in_an_etcd_that_demands_certificates_and_passwords() {
     with_lab(&["losetup"], |lab| {
-        let file = lab.dir().join("device");
-        fs::File::create(&file)?.set_len(16 << 20)?;
-        let Some(device) = Loop::attach(&file) else {
-            eprintln!("SKIPPED: no loop devices here");
-            return Ok(());
-        };
+        let Some(device) = device(lab)? else { return Ok(()) };
         let mut guarded = Guarded::start(lab, &device.0)?;
         let [mut one, mut two] =
             [guarded.host(lab, "one", &guarded.login)?, guarded.host(lab, "two", &guarded.login)?];

@@ -66,7 +66,7 @@ pub struct EnginePlane {
     pub(crate) moves: Moves,
     pub(crate) copies: Copies,
     /// What servers over TLS need.
-    pub(crate) tls: Option<Arc<ClientTls>>,
+    pub(crate) tls: Arc<ClientTls>,
 }
 
 impl EnginePlane {
@@ -90,14 +90,14 @@ impl EnginePlane {
             stores: Mutex::default(),
             moves: Moves::default(),
             copies: Copies::default(),
-            tls: None,
+            tls: Arc::new(ClientTls::by_uri()),
         })
     }
 
     /// Reaches servers over TLS with this.
     #[must_use]
-    pub fn with_tls(self, tls: Option<ClientTls>) -> EnginePlane {
-        EnginePlane { tls: tls.map(Arc::new), ..self }
+    pub fn with_tls(self, tls: ClientTls) -> EnginePlane {
+        EnginePlane { tls: Arc::new(tls), ..self }
     }
 
     /// Lets NBD clients in. To be called once the disks are in service: a client that reconnects
@@ -352,7 +352,7 @@ impl DataPlane for EnginePlane {
     }
 
     fn connect(&self, uri: &Uri) -> Result<Probe, PlaneError> {
-        let connection = Connection::open(uri, CONNECT_PATIENCE, self.tls.as_deref());
+        let connection = Connection::open(uri, CONNECT_PATIENCE, &self.tls);
         let connection = connection.map_err(failed)?;
         let (size, block_size) = (connection.size(), connection.block_size());
         Ok(Probe { size, block_size, session: Some(Session::new(connection)) })

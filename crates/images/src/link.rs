@@ -7,7 +7,7 @@ use headgate_nbd::client::handshake::{ExportInfo, ReplyStyle};
 use headgate_nbd::client::structured::{Event, ReplyBuffer};
 use headgate_nbd::uri::Uri;
 use headgate_nbd::wire::{NbdError, REQUEST_LEN, Request, STATE_ZERO, command};
-use headgate_nbd_io::{Dial, Opened, Socket, say_goodbye};
+use headgate_nbd_io::{ClientTls, Dial, Opened, Socket, say_goodbye};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -85,7 +85,8 @@ impl Link {
         let failed = |why: String| ImageError::Nbd { server: name.to_owned(), why };
         let told = |e: std::io::Error| failed(format!("cannot connect: {e}"));
         let (style, deadline) = (ReplyStyle::Allocation, Instant::now() + PATIENCE);
-        let dial = Dial { style, deadline, silence: Some(SILENCE), tls: None };
+        let tls = ClientTls::by_uri();
+        let dial = Dial { style, deadline, silence: Some(SILENCE), tls: &tls };
         let Opened { socket, info, allocation } =
             dial.open(uri).map_err(|e| failed(e.to_string()))?;
         socket.set_timeouts(None).map_err(told)?;

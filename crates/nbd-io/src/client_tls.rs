@@ -38,14 +38,11 @@ impl ClientTls {
         };
         tunnels.carry(secured, u64::MAX)
     }
-}
 
-/// The certificates for a connection: those that its URI names, or else those of all connections.
-pub(crate) fn credentials(
-    tls: &Tls,
-    shared: Option<&ClientTls>,
-) -> Result<ClientCredentials, DialError> {
-    let named = tls.certificates.as_deref().map(Path::new);
-    let dir = named.or_else(|| shared.and_then(|shared| shared.dir.as_deref()));
-    Ok(ClientCredentials::read(dir.ok_or(DialError::NoCertificates)?)?)
+    /// The certificates for a connection: those that its URI names, or else those of all.
+    pub(crate) fn credentials(&self, tls: &Tls) -> Result<ClientCredentials, DialError> {
+        let named = tls.certificates.as_deref().map(Path::new);
+        let dir = named.or(self.dir.as_deref()).ok_or(DialError::NoCertificates)?;
+        Ok(ClientCredentials::read(dir)?)
+    }
 }

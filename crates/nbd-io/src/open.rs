@@ -1,12 +1,11 @@
 //! From a URI to an export that is ready for requests.
 
 use crate::Socket;
-use crate::client_tls::{ClientTls, credentials};
+use crate::client_tls::ClientTls;
 use crate::dial::Endpoint;
 use crate::handshake::{DialError, Reached, drive};
 use headgate_nbd::client::handshake::{ExportInfo, Handshake, HandshakeError, ReplyStyle};
 use headgate_nbd::uri::{Address, Security, Tls, Uri};
-use headgate_tls::Secured;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ pub struct Dial<'a> {
     /// system's rule.
     pub silence: Option<Duration>,
     /// What `nbds://` needs.
-    pub tls: Option<&'a ClientTls>,
+    pub tls: &'a ClientTls,
 }
 
 /// An export that is ready for requests.
@@ -71,7 +70,7 @@ impl Dial<'_> {
         host: &str,
         tls: &Tls,
     ) -> Result<Opened, DialError> {
-        let credentials = credentials(tls, self.tls)?;
+        let credentials = self.tls.credentials(tls)?;
         match drive(&mut socket, &mut handshake, self.deadline)? {
             Reached::Tls => {}
             Reached::Transmission(_) => {
@@ -85,7 +84,7 @@ impl Dial<'_> {
         let mut secured = headgate_tls::connect(&credentials, name, stream, self.deadline)?;
         let reached = drive(&mut secured, &mut handshake, self.deadline).map_err(inside)?;
         let info = transmission(reached)?;
-        let socket = carry(secured, self.tls)?;
+        let socket = Socket::Unix(self.tls.carry(secured)?);
         Ok(Opened { socket, info, allocation: handshake.allocation() })
     }
 }
@@ -105,19 +104,6 @@ fn inside(error: DialError) -> DialError {
         }
         other => other,
     }
-}
-
-/// The connection as a plain socket.
-fn carry(secured: Secured, tls: Option<&ClientTls>) -> Result<Socket, DialError> {
-    let own;
-    let tls = match tls {
-        Some(tls) => tls,
-        None => {
-            own = ClientTls::by_uri();
-            &own
-        }
-    };
-    Ok(Socket::Unix(tls.carry(secured)?))
 }
 
 #[cfg(test)]

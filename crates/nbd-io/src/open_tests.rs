@@ -108,7 +108,7 @@ fn soon() -> Instant {
 
 const SIMPLE: ReplyStyle = ReplyStyle::Simple;
 
-fn dial(tls: Option<&ClientTls>) -> Dial<'_> {
+fn dial(tls: &ClientTls) -> Dial<'_> {
     Dial { style: SIMPLE, deadline: soon(), silence: Some(Duration::from_secs(30)), tls }
 }
 
@@ -140,7 +140,7 @@ fn a_unix_server_is_reached() {
     let path = dir.path().join("nbd.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let server = thread::spawn(move || serve(listener.accept().unwrap().0));
-    check(dial(None).open(&unix(&path, "db")), server);
+    check(dial(&ClientTls::by_uri()).open(&unix(&path, "db")), server);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn tcp_servers_are_reached_by_either_family_and_by_the_first_address_that_answer
         // Nobody listens on a port that was just given back.
         let closed = TcpListener::bind((host, 0)).unwrap().local_addr().unwrap();
         addresses.insert(0, closed);
-        check(dial(None).open_at(&Endpoint::Tcp(addresses), &uri), server);
+        check(dial(&ClientTls::by_uri()).open_at(&Endpoint::Tcp(addresses), &uri), server);
     }
 }
 
@@ -166,7 +166,7 @@ fn a_refused_export_is_the_servers_word() {
     let path = dir.path().join("nbd.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let server = thread::spawn(move || serve(listener.accept().unwrap().0));
-    let error = dial(None).open(&unix(&path, "none")).unwrap_err();
+    let error = dial(&ClientTls::by_uri()).open(&unix(&path, "none")).unwrap_err();
     assert!(matches!(error, DialError::Handshake(HandshakeError::Refused { .. })), "{error}");
     assert!(server.join().unwrap().is_empty());
 }
@@ -235,14 +235,14 @@ fn a_server_is_reached_over_tls_and_the_uri_may_name_it_and_the_certificates() {
     let tls = ClientTls::new(dir.path().to_owned());
     let (port, server) = secured_server(dir.path());
     let named = format!("nbds://127.0.0.1:{port}/db?tls-hostname=node7.example");
-    check(dial(Some(&tls)).open(&uri(named.clone())), server);
+    check(dial(&tls).open(&uri(named.clone())), server);
 
     let (port, server) = secured_server(dir.path());
     let named = format!(
         "nbds://127.0.0.1:{port}/db?tls-hostname=node7.example&tls-certificates={}",
         dir.path().display()
     );
-    check(dial(None).open(&uri(named)), server);
+    check(dial(&ClientTls::by_uri()).open(&uri(named)), server);
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn whom_a_server_is_not_and_whom_it_does_not_know_is_not_reached() {
         let (port, server) = secured_server(ours.path());
         let tls = ClientTls::new(dir.to_owned());
         let uri = uri(format!("nbds://127.0.0.1:{port}/db{query}"));
-        let error = dial(Some(&tls)).open(&uri).unwrap_err();
+        let error = dial(&tls).open(&uri).unwrap_err();
         // Nobody was served.
         assert!(server.join().unwrap().is_empty());
         error
@@ -281,7 +281,7 @@ fn whom_a_server_is_not_and_whom_it_does_not_know_is_not_reached() {
     assert!(matches!(told(&nowhere, named), DialError::Credentials(_)));
     let (port, _server) = secured_server(ours.path());
     let uri = uri(format!("nbds://127.0.0.1:{port}/db{named}"));
-    assert!(matches!(dial(None).open(&uri), Err(DialError::NoCertificates)));
+    assert!(matches!(dial(&ClientTls::by_uri()).open(&uri), Err(DialError::NoCertificates)));
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn nothing_is_done_without_tls_that_was_to_be_done_over_it_and_nothing_the_other
     let dir = tempfile::tempdir().unwrap();
     authority(dir.path(), &["127.0.0.1"]);
     let (port, server) = secured_server(dir.path());
-    let error = dial(None).open(&plain("127.0.0.1", port)).unwrap_err();
+    let error = dial(&ClientTls::by_uri()).open(&plain("127.0.0.1", port)).unwrap_err();
     assert!(matches!(error, DialError::Handshake(HandshakeError::TlsRequired)), "{error}");
     assert!(server.join().unwrap().is_empty());
 
@@ -297,7 +297,7 @@ fn nothing_is_done_without_tls_that_was_to_be_done_over_it_and_nothing_the_other
     let port = listener.local_addr().unwrap().port();
     let server = thread::spawn(move || serve(listener.accept().unwrap().0));
     let tls = ClientTls::new(dir.path().to_owned());
-    let error = dial(Some(&tls)).open(&uri(format!("nbds://127.0.0.1:{port}/db"))).unwrap_err();
+    let error = dial(&tls).open(&uri(format!("nbds://127.0.0.1:{port}/db"))).unwrap_err();
     assert!(matches!(error, DialError::Handshake(HandshakeError::NoTls { .. })), "{error}");
     assert!(server.join().unwrap().is_empty());
 }

@@ -338,7 +338,8 @@ fn nbd_config(dir: &StateDir, args: &ServeArgs, config: &Config, access: Access)
 fn start_plane(args: &ServeArgs, config: &Config) -> Result<Arc<EnginePlane>, PlaneError> {
     let memory =
         args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
-    let tls = certificates(args, config).map(Path::to_owned).map(ClientTls::new);
+    let dir = certificates(args, config).map(Path::to_owned);
+    let tls = dir.map_or_else(ClientTls::by_uri, ClientTls::new);
     Ok(Arc::new(EnginePlane::start(shards::engine_config(config), memory)?.with_tls(tls)))
 }
 

@@ -119,7 +119,7 @@ impl Image {
                 block_size,
                 connection,
                 patience: PATIENCE,
-                tls: None,
+                tls: Arc::new(ClientTls::by_uri()),
             })),
         })
     }
@@ -137,7 +137,7 @@ impl Image {
     /// Has an export that is reached over TLS do so with this, for every connection. For other
     /// images it has no meaning.
     #[must_use]
-    pub fn with_tls(mut self, tls: Option<Arc<ClientTls>>) -> Image {
+    pub fn with_tls(mut self, tls: Arc<ClientTls>) -> Image {
         if let Source::Export(export) = &mut self.source {
             export.tls = tls;
         }

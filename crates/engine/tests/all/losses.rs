@@ -7,6 +7,7 @@ use headgate_engine::backend::nbd::Connection;
 use headgate_engine::port::Detach;
 use headgate_engine::request::{Durability, Op};
 use headgate_nbd::wire::command;
+use headgate_nbd_io::ClientTls;
 
 #[test]
 fn a_flush_after_a_loss_does_not_vouch_for_what_the_server_forgot() {
@@ -71,7 +72,7 @@ fn a_flush_that_a_server_dies_under_fails() {
 fn a_write_of_which_a_server_took_a_part_is_made_whole_at_the_next() {
     let mut server = Server::start(SIZE);
     server.state().block_sizes = Some([4096, 4096, 8192]);
-    let connection = Connection::open(&server.uri("disk"), PATIENCE, None).unwrap();
+    let connection = Connection::open(&server.uri("disk"), PATIENCE, &ClientTls::by_uri()).unwrap();
     let bench = Bench::with(&server, Some(connection), 4096);
     let client = bench.client();
     server.state().manner = Manner::DeafAfter(1);

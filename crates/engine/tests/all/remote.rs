@@ -9,6 +9,7 @@ use headgate_engine::snapshot::RemoteState;
 use headgate_engine::topology::Topology;
 use headgate_engine::{EngineError, Image};
 use headgate_nbd::wire::{command, command_flag, export};
+use headgate_nbd_io::ClientTls;
 use headgate_qos::CostModel;
 use headgate_qos::window::{Fraction, LatencyMeter, Smoothing};
 use headgate_units::Bytes;
@@ -40,7 +41,7 @@ fn what_was_written_is_at_the_server_and_read_back_with_any_buffers() {
 #[test]
 fn requests_to_a_server_that_is_silent_for_too_long_fail_and_it_comes_back() {
     let server = Server::start(SIZE);
-    let connection = Connection::open(&server.uri("disk"), PATIENCE, None).unwrap();
+    let connection = Connection::open(&server.uri("disk"), PATIENCE, &ClientTls::by_uri()).unwrap();
     let image = Image::remote(server.uri("disk"), Bytes(SIZE as u64), 512, Some(connection));
     let bench = Bench::on(image.unwrap().patient(Duration::from_millis(300)));
     let client = bench.client();
@@ -87,7 +88,7 @@ fn many_requests_of_all_lengths_in_flight_are_told_apart() {
 fn a_server_that_takes_little_at_a_time_gets_it_in_pieces() {
     let server = Server::start(SIZE);
     server.state().block_sizes = Some([4096, 4096, 8192]);
-    let connection = Connection::open(&server.uri("disk"), PATIENCE, None).unwrap();
+    let connection = Connection::open(&server.uri("disk"), PATIENCE, &ClientTls::by_uri()).unwrap();
     assert_eq!((connection.size(), connection.block_size()), (Bytes(SIZE as u64), 4096));
     let bench = Bench::with(&server, Some(connection), 4096);
     let client = bench.client();
@@ -106,7 +107,8 @@ fn guests_are_told_what_the_server_prefers_where_it_can_be_true() {
         [(16 << 10, 16 << 10), (512, 512), (0, 512), (1000, 512), (64 << 20, 512), (u32::MAX, 512)]
     {
         server.state().block_sizes = Some([512, preferred, 1 << 20]);
-        let connection = Connection::open(&server.uri("disk"), PATIENCE, None).unwrap();
+        let connection =
+            Connection::open(&server.uri("disk"), PATIENCE, &ClientTls::by_uri()).unwrap();
         let image = |connection| {
             Image::remote(server.uri("disk"), Bytes(SIZE as u64), 512, connection).unwrap()
         };
@@ -418,7 +420,9 @@ fn a_closed_disk_says_goodbye_and_is_not_held_up_by_a_silent_server() {
 fn only_exports_that_can_be_disks_are_opened() {
     let server = Server::start(SIZE);
     let why = |export: &str| {
-        Connection::open(&server.uri(export), PATIENCE, None).unwrap_err().to_string()
+        Connection::open(&server.uri(export), PATIENCE, &ClientTls::by_uri())
+            .unwrap_err()
+            .to_string()
     };
     assert!(why("other").contains("refuses export 'other'"), "{}", why("other"));
     server.state().flags = EVERYTHING | export::READ_ONLY;
@@ -427,6 +431,8 @@ fn only_exports_that_can_be_disks_are_opened() {
     server.state().block_sizes = Some([65_536, 65_536, 1 << 20]);
     assert!(why("disk").contains("65536"), "{}", why("disk"));
     let nobody = Server::stopped(SIZE);
-    let error = Connection::open(&nobody.uri("disk"), PATIENCE, None).unwrap_err().to_string();
+    let error = Connection::open(&nobody.uri("disk"), PATIENCE, &ClientTls::by_uri())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("cannot connect to nbd+unix:///?socket="), "{error}");
 }

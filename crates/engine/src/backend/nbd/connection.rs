@@ -77,7 +77,7 @@ pub(crate) struct Export {
     /// For how long requests wait for a server that is gone or silent.
     pub patience: Duration,
     /// What a server over TLS needs.
-    pub tls: Option<Arc<ClientTls>>,
+    pub tls: Arc<ClientTls>,
 }
 
 /// A negotiated connection to one export. Dropping it says goodbye to the server and never blocks.
@@ -94,11 +94,7 @@ impl Connection {
     ///
     /// # Errors
     /// See [`RemoteError`].
-    pub fn open(
-        uri: &Uri,
-        patience: Duration,
-        tls: Option<&ClientTls>,
-    ) -> Result<Connection, RemoteError> {
+    pub fn open(uri: &Uri, patience: Duration, tls: &ClientTls) -> Result<Connection, RemoteError> {
         let deadline = Instant::now() + patience;
         let server = || uri.server().to_string();
         let connect = |source| RemoteError::Connect { server: server(), source };

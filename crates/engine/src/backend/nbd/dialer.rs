@@ -64,7 +64,7 @@ struct Dialer {
     outlet: Outlet<Context>,
     calls: Receiver<Lost>,
     patience: Duration,
-    tls: Option<Arc<ClientTls>>,
+    tls: Arc<ClientTls>,
     /// When the connection was lost.
     since: Instant,
     /// Until the next attempt.
@@ -125,7 +125,7 @@ impl Dialer {
         let left = self.patience.saturating_sub(self.since.elapsed());
         let patience =
             if left.is_zero() { HANDSHAKE } else { left.clamp(Duration::from_secs(1), HANDSHAKE) };
-        let connection = Connection::open(&self.uri, patience, self.tls.as_deref())?;
+        let connection = Connection::open(&self.uri, patience, &self.tls)?;
         connection.check(&self.uri, self.size, self.block_size)?;
         Ok(connection)
     }
@@ -175,7 +175,7 @@ mod tests {
             block_size: 512,
             connection: None,
             patience: PATIENCE,
-            tls: None,
+            tls: Arc::new(ClientTls::by_uri()),
         };
         let told = |export: &mut Export, ask: fn(&Line)| {
             let (mailbox, inbox) = Mailbox::<Context>::new().unwrap();

@@ -8,6 +8,7 @@ use headgate_engine::snapshot::{RemoteSnapshot, RemoteState};
 use headgate_engine::{
     BackendSpec, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image,
 };
+use headgate_nbd_io::ClientTls;
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::Bytes;
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(server: &Server) -> Bench {
-        let connection = Connection::open(&server.uri("disk"), PATIENCE, None).unwrap();
+        let connection =
+            Connection::open(&server.uri("disk"), PATIENCE, &ClientTls::by_uri()).unwrap();
         Bench::with(server, Some(connection), 512)
     }
 

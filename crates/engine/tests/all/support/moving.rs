@@ -9,6 +9,7 @@ use headgate_engine::{
     EngineError, Image, Listening, MoveError, MoveEvent, MoveGauge, MoveId, MoveSpec, MoveTerms,
 };
 use headgate_mirror::{Limits, Outcome, Record, Side, TargetContent, Word};
+use headgate_nbd_io::ClientTls;
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use std::collections::VecDeque;
@@ -275,7 +276,7 @@ pub fn pair(engine: &Engine, layers: &[&str]) -> (DiskId, DiskId) {
 
 /// An open disk on an export of a server in this process.
 pub fn remote(engine: &Engine, name: &str, server: &Server) -> DiskId {
-    let connection = Connection::open(&server.uri("disk"), PATIENCE, None).unwrap();
+    let connection = Connection::open(&server.uri("disk"), PATIENCE, &ClientTls::by_uri()).unwrap();
     let image = Image::remote(server.uri("disk"), Bytes(SIZE), 512, Some(connection)).unwrap();
     open(engine, datastore(engine, name, BackendSpec::Remote, &[]), image)
 }
