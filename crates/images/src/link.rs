@@ -87,7 +87,7 @@ impl Link {
         let (style, deadline) = (ReplyStyle::Allocation, Instant::now() + PATIENCE);
         let tls = ClientTls::by_uri();
         let dial = Dial { style, deadline, silence: Some(SILENCE), tls: &tls };
-        let Opened { socket, info, allocation } =
+        let Opened { socket, info, allocation, .. } =
             dial.open(uri).map_err(|e| failed(e.to_string()))?;
         socket.set_timeouts(None).map_err(told)?;
         let (mut receiving, end) =

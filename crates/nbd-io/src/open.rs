@@ -5,6 +5,7 @@ use crate::client_tls::ClientTls;
 use crate::dial::Endpoint;
 use crate::handshake::{DialError, Reached, drive};
 use headgate_nbd::client::handshake::{ExportInfo, Handshake, HandshakeError, ReplyStyle};
+use headgate_nbd::counters::Counting;
 use headgate_nbd::uri::{Address, Security, Tls, Uri};
 use std::io;
 use std::time::{Duration, Instant};
@@ -33,6 +34,9 @@ pub struct Opened {
     /// The number of the context `base:allocation`, where it was asked for and is there: without
     /// one the server answers no request for block status.
     pub allocation: Option<u32>,
+    /// Whether requests and replies say what the disk received, where that was asked for: see
+    /// [`headgate_nbd::counters`].
+    pub counters: Counting,
 }
 
 impl Dial<'_> {
@@ -60,7 +64,7 @@ impl Dial<'_> {
             return self.open_secured(socket, handshake.over_tls(), host, tls);
         }
         let info = transmission(drive(&mut socket, &mut handshake, self.deadline)?)?;
-        Ok(Opened { socket, info, allocation: handshake.allocation() })
+        Ok(opened(socket, info, &handshake))
     }
 
     fn open_secured(
@@ -85,8 +89,12 @@ impl Dial<'_> {
         let reached = drive(&mut secured, &mut handshake, self.deadline).map_err(inside)?;
         let info = transmission(reached)?;
         let socket = Socket::Unix(self.tls.carry(secured)?);
-        Ok(Opened { socket, info, allocation: handshake.allocation() })
+        Ok(opened(socket, info, &handshake))
     }
+}
+
+fn opened(socket: Socket, info: ExportInfo, handshake: &Handshake) -> Opened {
+    Opened { socket, info, allocation: handshake.allocation(), counters: handshake.counters() }
 }
 
 fn transmission(reached: Reached) -> Result<ExportInfo, DialError> {

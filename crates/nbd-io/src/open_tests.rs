@@ -122,7 +122,7 @@ fn unix(path: &Path, export: &str) -> Uri {
 }
 
 fn check(opened: Result<Opened, DialError>, server: thread::JoinHandle<Vec<u8>>) {
-    let Opened { mut socket, info, allocation } = opened.unwrap();
+    let Opened { mut socket, info, allocation, .. } = opened.unwrap();
     assert_eq!((info.size, info.max_block, allocation), (1 << 20, Some(32 << 20), None));
     let mut reply = [0; 11];
     socket.set_timeouts(Some(Duration::from_secs(30))).unwrap();

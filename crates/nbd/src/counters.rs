@@ -27,8 +27,18 @@
 //! in several pieces may so be told of in the replies to others that end meanwhile: sums are exact,
 //! and nothing is told twice.
 //!
-//! All fields are big-endian. A ρ above its δ, or a field that is to be zero and is not, ends the
-//! connection: no client says that by mistake.
+//! All fields are big-endian. A ρ above its δ, more by reservation than in all, or a field that is
+//! to be zero and is not, ends the connection: nobody says that by mistake.
+
+/// Whether client and server agreed to count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counting {
+    /// Counts stand behind the heads of requests and of replies.
+    Agreed,
+    /// They do not: the heads are those of the specification alone.
+    #[default]
+    None,
+}
 
 /// The number of the option.
 pub const OPTION: u32 = 0x4847_0001;
@@ -52,7 +62,7 @@ pub struct Report {
     pub ioprio: u16,
 }
 
-/// Counts that no client sends.
+/// Counts that nobody sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -128,6 +138,19 @@ impl Received {
         bytes[0..8].copy_from_slice(&self.all.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.by_reservation.to_be_bytes());
         bytes
+    }
+
+    /// As it came.
+    ///
+    /// # Errors
+    /// More by reservation than in all.
+    pub fn from_bytes(bytes: &[u8; REPLY_LEN]) -> Result<Received, Malformed> {
+        let [a0, a1, a2, a3, a4, a5, a6, a7, r0, r1, r2, r3, r4, r5, r6, r7] = *bytes;
+        let read = Received {
+            all: u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
+            by_reservation: u64::from_be_bytes([r0, r1, r2, r3, r4, r5, r6, r7]),
+        };
+        if read.by_reservation > read.all { Err(Malformed) } else { Ok(read) }
     }
 }
 

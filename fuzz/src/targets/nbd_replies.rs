@@ -110,7 +110,7 @@ fn receive(stream: &[u8], cuts: &[u8]) -> Vec<(u64, u32, Vec<u8>)> {
                 Ok(Some(Event::Data { cookie, at, bytes })) => {
                     payloads[cookie as usize][at as usize..][..bytes.len()].copy_from_slice(bytes);
                 }
-                Ok(Some(Event::End { cookie, error })) => {
+                Ok(Some(Event::End { cookie, error, .. })) => {
                     assert!(!ended[cookie as usize], "ended twice");
                     ended[cookie as usize] = true;
                     ends.push((cookie, error, std::mem::take(&mut payloads[cookie as usize])));

@@ -1,9 +1,11 @@
 //! The client side of the fixed newstyle handshake.
 //!
 //! [`Handshake`] starts TLS if it is wanted, asks for structured replies and for the context
-//! `base:allocation` if they are, then opens one export with `NBD_OPT_GO`. The functions beside it
-//! write and read single messages, for callers that break the order on purpose.
+//! `base:allocation` if they are, or for the [counters], then opens one export with
+//! `NBD_OPT_GO`. The functions beside it write and read single messages, for callers that break the
+//! order on purpose.
 
+use crate::counters::{self, Counting};
 use crate::wire::{
     BASE_ALLOCATION, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, export,
     handshake, info, option, option_head, option_reply,
@@ -29,6 +31,9 @@ pub const MAX_OPTION_REPLY: u32 = 64 << 10;
 pub enum ReplyStyle {
     /// Simple replies.
     Simple,
+    /// Simple replies, and the [counters] if the server has them: see
+    /// [`Handshake::counters`].
+    Counted,
     /// Structured replies: holes are not sent as zeroes, and errors carry a text.
     Structured,
     /// Structured replies and block status by `base:allocation`, as far as the server has them:
@@ -132,6 +137,7 @@ pub struct Handshake {
     blocks: [Option<u32>; 3],
     /// The number of the context `base:allocation`.
     allocation: Option<u32>,
+    counters: Counting,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +154,8 @@ enum State {
     StartTls,
     /// Nothing: it is the client's turn.
     InsideTls,
+    /// The reply to [`counters::OPTION`].
+    Counters,
     /// The reply to `NBD_OPT_STRUCTURED_REPLY`.
     StructuredReply,
     /// Replies to `NBD_OPT_SET_META_CONTEXT`.
@@ -168,6 +176,7 @@ impl Handshake {
             found: None,
             blocks: [None; 3],
             allocation: None,
+            counters: Counting::None,
         }
     }
 
@@ -181,6 +190,13 @@ impl Handshake {
     /// agreed: only then it answers requests for block status. Known when the handshake is over.
     pub fn allocation(&self) -> Option<u32> {
         self.allocation
+    }
+
+    /// Whether client and server count what the disk receives: only then
+    /// [`Report`](counters::Report)s go with requests, and [`Received`](counters::Received) comes
+    /// with replies. Known when the handshake is over.
+    pub fn counters(&self) -> Counting {
+        self.counters
     }
 
     /// Uses the next message of the server, if `input` holds it whole. Returns how many bytes it
@@ -214,6 +230,7 @@ impl Handshake {
                 return Ok((0, Step::Answered));
             }
             State::StartTls => option::STARTTLS,
+            State::Counters => counters::OPTION,
             State::StructuredReply => option::STRUCTURED_REPLY,
             State::MetaContext => option::SET_META_CONTEXT,
             State::Go => option::GO,
@@ -244,10 +261,15 @@ impl Handshake {
         if answers == option::GO {
             return Ok((end, self.on_go_reply(kind, data)?));
         }
-        if answers == option::SET_META_CONTEXT {
-            self.on_context_reply(kind, data, out)?;
-            return Ok((end, Step::Answered));
+        match answers {
+            option::SET_META_CONTEXT => self.on_context_reply(kind, data, out)?,
+            counters::OPTION => self.on_counters_reply(kind, out)?,
+            _ => self.on_structured_reply(kind, out)?,
         }
+        Ok((end, Step::Answered))
+    }
+
+    fn on_structured_reply(&mut self, kind: u32, out: &mut Vec<u8>) -> Result<(), HandshakeError> {
         match (kind, self.style) {
             (option_reply::ACK, ReplyStyle::Allocation) => {
                 put_option(out, option::SET_META_CONTEXT, &context_data(self.export.as_bytes()));
@@ -256,7 +278,18 @@ impl Handshake {
             (option_reply::ACK, _) | (_, ReplyStyle::Allocation) => self.go(out),
             _ => return Err(HandshakeError::NoStructuredReplies),
         }
-        Ok((end, Step::Answered))
+        Ok(())
+    }
+
+    /// A server that refuses, for whatever reason, serves the export without counters.
+    fn on_counters_reply(&mut self, kind: u32, out: &mut Vec<u8>) -> Result<(), HandshakeError> {
+        self.counters = match kind {
+            option_reply::ACK => Counting::Agreed,
+            code if code & option_reply::ERROR != 0 => Counting::None,
+            _ => return Err(HandshakeError::Malformed("unknown type of answer")),
+        };
+        self.go(out);
+        Ok(())
     }
 
     /// The server names the context if it has it, and then ends the answer. One that refuses the
@@ -287,11 +320,16 @@ impl Handshake {
     }
 
     fn ask_for_style(&mut self, out: &mut Vec<u8>) {
-        if self.style == ReplyStyle::Simple {
-            self.go(out);
-        } else {
-            put_option(out, option::STRUCTURED_REPLY, &[]);
-            self.state = State::StructuredReply;
+        match self.style {
+            ReplyStyle::Simple => self.go(out),
+            ReplyStyle::Counted => {
+                put_option(out, counters::OPTION, &counters::VERSION.to_be_bytes());
+                self.state = State::Counters;
+            }
+            ReplyStyle::Structured | ReplyStyle::Allocation => {
+                put_option(out, option::STRUCTURED_REPLY, &[]);
+                self.state = State::StructuredReply;
+            }
         }
     }
 

@@ -6,8 +6,12 @@
 //! together with its head is returned by [`Replies::next`]. Each call of [`Replies::received`] is
 //! followed by calls of [`Replies::next`] until it answers `None`.
 //!
+//! Where client and server agreed on [counters](crate::counters), what the disk received stands
+//! behind each head, and the end of the reply tells it.
+//!
 //! ```
 //! use headgate_nbd::client::replies::{Event, Replies};
+//! use headgate_nbd::counters::{Counting, Received};
 //! use headgate_nbd::server::command::Replies as Form;
 //! use headgate_nbd::server::reply;
 //!
@@ -22,17 +26,35 @@
 //! replies.received(stream.len());
 //! let data = Event::Data { cookie: 7, at: 0, bytes: b"hello" };
 //! assert_eq!(replies.next(payload_of)?, Some(data));
-//! assert_eq!(replies.next(payload_of)?, Some(Event::End { cookie: 7, error: 0 }));
+//! let end = Event::End { cookie: 7, error: 0, received: Received::default() };
+//! assert_eq!(replies.next(payload_of)?, Some(end));
 //! assert_eq!(replies.next(payload_of)?, None);
+//!
+//! // The next connection has counters.
+//! let received = Received { all: 1_500_000, by_reservation: 500_000 };
+//! let mut stream = Vec::new();
+//! reply::data(&mut stream, Form::Counted, 7, 0, 5);
+//! stream.extend(received.to_bytes());
+//! stream.extend(b"again");
+//!
+//! replies.clear(Counting::Agreed);
+//! assert_eq!(replies.head_lacks(), 32);
+//! replies.spare(usize::MAX)[..stream.len()].copy_from_slice(&stream);
+//! replies.received(stream.len());
+//! let data = Event::Data { cookie: 7, at: 0, bytes: b"again" };
+//! assert_eq!(replies.next(payload_of)?, Some(data));
+//! let end = Event::End { cookie: 7, error: 0, received };
+//! assert_eq!(replies.next(payload_of)?, Some(end));
 //! # Ok::<(), headgate_nbd::client::replies::ReplyError>(())
 //! ```
 
+use crate::counters::{Counting, Malformed, REPLY_LEN, Received};
 use crate::wire::{SIMPLE_REPLY_MAGIC, be32, be64};
 use alloc::boxed::Box;
 use alloc::vec;
 use thiserror::Error;
 
-/// Length of a simple reply without its payload, in bytes.
+/// Length of a simple reply without its counters and its payload, in bytes.
 pub const HEAD: usize = 16;
 
 /// A breach of the protocol by the server. The connection is of no use any more.
@@ -44,6 +66,17 @@ pub enum ReplyError {
     /// A reply to no request of the client.
     #[error("a reply names request {0:#x}, which is not outstanding")]
     Cookie(u64),
+    /// More by reservation than in all.
+    #[error(
+        "a reply's counters contradict each other: {by_reservation} millionths of an IO by \
+         reservation, and {all} in all"
+    )]
+    Counters {
+        /// What the disk is said to have received in all, in millionths of an IO.
+        all: u64,
+        /// The part of it by reservation, in millionths of an IO.
+        by_reservation: u64,
+    },
 }
 
 /// A part of a reply.
@@ -64,6 +97,9 @@ pub enum Event<'a> {
         cookie: u64,
         /// 0, or the error's number.
         error: u32,
+        /// What the disk received on this connection since the reply before. Nothing where that is
+        /// not counted.
+        received: Received,
     },
 }
 
@@ -85,18 +121,29 @@ pub struct Replies {
     start: usize,
     end: usize,
     payload: Option<Payload>,
+    counting: Counting,
+    /// What the head of `payload` says.
+    received: Received,
 }
 
 impl Replies {
-    /// A stream at its beginning, with a buffer of `size` bytes (at least 64) for heads and small
-    /// payloads.
+    /// A stream without counters at its beginning, with a buffer of `size` bytes (at least 64) for
+    /// heads and small payloads.
     pub fn new(size: usize) -> Replies {
-        Replies { bytes: vec![0; size.max(64)].into_boxed_slice(), start: 0, end: 0, payload: None }
+        Replies {
+            bytes: vec![0; size.max(64)].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            payload: None,
+            counting: Counting::None,
+            received: Received::default(),
+        }
     }
 
-    /// Drops all bytes: another connection begins.
-    pub fn clear(&mut self) {
+    /// Drops all bytes: another connection begins, with counters or without.
+    pub fn clear(&mut self, counting: Counting) {
         (self.start, self.end, self.payload) = (0, 0, None);
+        self.counting = counting;
     }
 
     /// The payload that the next bytes belong to.
@@ -113,9 +160,13 @@ impl Replies {
         &mut self.bytes[self.end..until]
     }
 
-    /// Bytes that the next head still lacks; at least 1.
+    /// Bytes that the next head still lacks, with its counters if there are any; at least 1.
     pub fn head_lacks(&self) -> usize {
-        HEAD.saturating_sub(self.end - self.start).max(1)
+        let head = match self.counting {
+            Counting::None => HEAD,
+            Counting::Agreed => HEAD + REPLY_LEN,
+        };
+        head.saturating_sub(self.end - self.start).max(1)
     }
 
     /// Reports `count` received bytes. The first of them are the rest of
@@ -150,18 +201,26 @@ impl Replies {
             let (Some(error), Some(cookie)) = (be32(here, 4), be64(here, 8)) else {
                 return Ok(None);
             };
+            let (head, received) = match self.counting {
+                Counting::None => (HEAD, Received::default()),
+                Counting::Agreed => {
+                    let Some(counters) = here[HEAD..].first_chunk() else { return Ok(None) };
+                    (HEAD + REPLY_LEN, received_of(counters)?)
+                }
+            };
             let left = payload_of(cookie).ok_or(ReplyError::Cookie(cookie))?;
-            self.start += HEAD;
+            self.start += head;
             if error != 0 {
-                return Ok(Some(Event::End { cookie, error }));
+                return Ok(Some(Event::End { cookie, error, received }));
             }
             self.payload = Some(Payload { cookie, at: 0, left });
+            self.received = received;
         }
         let Some(payload) = &mut self.payload else { return Ok(None) };
         let Payload { cookie, at, left } = *payload;
         if left == 0 {
             self.payload = None;
-            return Ok(Some(Event::End { cookie, error: 0 }));
+            return Ok(Some(Event::End { cookie, error: 0, received: self.received }));
         }
         let here = (self.end - self.start).min(left as usize);
         if here == 0 {
@@ -173,6 +232,13 @@ impl Replies {
         self.start += here;
         Ok(Some(Event::Data { cookie, at, bytes: &self.bytes[from..from + here] }))
     }
+}
+
+fn received_of(counters: &[u8; REPLY_LEN]) -> Result<Received, ReplyError> {
+    Received::from_bytes(counters).map_err(|Malformed| ReplyError::Counters {
+        all: be64(counters, 0).unwrap_or(0),
+        by_reservation: be64(counters, 8).unwrap_or(0),
+    })
 }
 
 #[cfg(test)]
@@ -224,7 +290,7 @@ mod tests {
                     Event::Data { cookie, at, bytes } => payloads[cookie as usize][at as usize..]
                         [..bytes.len()]
                         .copy_from_slice(bytes),
-                    Event::End { cookie, error } => {
+                    Event::End { cookie, error, .. } => {
                         ended.push((cookie, error, std::mem::take(&mut payloads[cookie as usize])))
                     }
                 }

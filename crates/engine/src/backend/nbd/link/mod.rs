@@ -21,6 +21,7 @@ use super::loss::{FlushDecision, LossEpoch, Losses};
 use crate::backend::context::Context;
 use crate::request::{Extent, ExtentKind, IoError, Op};
 use headgate_nbd::client::replies::Replies;
+use headgate_nbd::counters::Counting;
 use headgate_units::Nanos;
 use slab::Slab;
 use state::{BATCH, INBOX, Link, Message, State};
@@ -155,7 +156,7 @@ impl Context {
         link.answered = false;
         link.silent = false;
         link.heard = self.now;
-        link.replies.clear();
+        link.replies.clear(Counting::None);
         let disk =
             self.tables.disks.get(link.disk as usize).map_or("", |disk| disk.info.name.as_str());
         tracing::info!(disk, waiting = link.queue.len(), "connected to the server");

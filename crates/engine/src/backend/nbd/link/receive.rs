@@ -101,7 +101,7 @@ impl Context {
         }
         while let Some(event) = link.replies.next(outstanding)? {
             match event {
-                Event::End { cookie, error } => return Ok(Some((place(cookie), error))),
+                Event::End { cookie, error, .. } => return Ok(Some((place(cookie), error))),
                 Event::Data { cookie, at, bytes } => {
                     let Some(command) = commands.get(place(cookie)) else { continue };
                     let slot = &self.tables.slots[command.key];
