@@ -196,8 +196,10 @@ impl Requests {
     /// Reports that the caller took `len` bytes of payload out of the stream, at most
     /// [`payload_left`](Requests::payload_left).
     pub fn on_payload(&mut self, len: u32) {
-        let left = self.payload_left().saturating_sub(len);
-        self.state = if left == 0 { State::Head } else { State::Payload { left } };
+        if let State::Payload { left } = self.state {
+            let left = left.saturating_sub(len);
+            self.state = if left == 0 { State::Head } else { State::Payload { left } };
+        }
     }
 }
 
@@ -319,6 +321,19 @@ mod tests {
         assert_eq!(events[0], Event::Refused { cookie: 1, error: NbdError::Invalid });
         assert!(matches!(events[1], Event::Command(c) if c.cookie == 2));
         assert_eq!((events.len(), payload.len(), error), (2, 0, None));
+    }
+
+    #[test]
+    fn who_takes_no_payload_ends_no_skipping() {
+        let mut stream = Vec::new();
+        put(&mut stream, command::WRITE, 1, 1, 5000);
+        put(&mut stream, command::READ, 2, 4096, 4096);
+        let mut requests = Requests::new(STRUCTURED);
+        let (used, event) = requests.poll(&stream, EXPORT).unwrap();
+        assert_eq!(event, Event::Refused { cookie: 1, error: NbdError::Invalid });
+        requests.on_payload(requests.payload_left());
+        let (_, event) = requests.poll(&stream[used..], EXPORT).unwrap();
+        assert!(matches!(event, Event::Command(c) if c.cookie == 2), "{event:?}");
     }
 
     #[test]
