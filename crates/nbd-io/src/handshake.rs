@@ -50,7 +50,8 @@ fn name_of_the_server(error: &headgate_tls::HandshakeError) -> &'static str {
 }
 
 /// Opens an export over a fresh connection. It reads not a byte beyond the handshake. The socket's
-/// time limits are the caller's to set afterwards.
+/// time limits are the caller's to set afterwards. Whether the server has contexts or counters,
+/// [`Dial`](crate::Dial) tells.
 ///
 /// # Errors
 /// See [`DialError`].

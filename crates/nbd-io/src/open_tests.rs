@@ -102,6 +102,38 @@ fn serve_secured(mut stream: TcpStream, credentials: &ServerCredentials) -> Vec<
     }
 }
 
+/// A server to whom the version of the counters that is asked for comes as another one.
+struct OtherVersion<S> {
+    stream: S,
+    came: usize,
+}
+
+/// Where in a client's stream the version is: behind its flags and the option's head.
+const VERSION_AT: usize = 4 + 16;
+
+impl<S: Read> Read for OtherVersion<S> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(bytes)?;
+        if let Some(high) =
+            VERSION_AT.checked_sub(self.came).and_then(|at| bytes[..count].get_mut(at))
+        {
+            *high = 0x7f;
+        }
+        self.came += count;
+        Ok(count)
+    }
+}
+
+impl<S: Write> Write for OtherVersion<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
@@ -122,8 +154,17 @@ fn unix(path: &Path, export: &str) -> Uri {
 }
 
 fn check(opened: Result<Opened, DialError>, server: thread::JoinHandle<Vec<u8>>) {
-    let Opened { mut socket, info, allocation, .. } = opened.unwrap();
+    check_counted(opened, Counting::None, server);
+}
+
+fn check_counted(
+    opened: Result<Opened, DialError>,
+    counting: Counting,
+    server: thread::JoinHandle<Vec<u8>>,
+) {
+    let Opened { mut socket, info, allocation, counters } = opened.unwrap();
     assert_eq!((info.size, info.max_block, allocation), (1 << 20, Some(32 << 20), None));
+    assert_eq!(counters, counting);
     let mut reply = [0; 11];
     socket.set_timeouts(Some(Duration::from_secs(30))).unwrap();
     socket.read_exact(&mut reply).unwrap();
@@ -141,6 +182,25 @@ fn a_unix_server_is_reached() {
     let listener = UnixListener::bind(&path).unwrap();
     let server = thread::spawn(move || serve(listener.accept().unwrap().0));
     check(dial(&ClientTls::by_uri()).open(&unix(&path, "db")), server);
+}
+
+#[test]
+fn counters_are_there_where_the_server_has_them_and_the_export_is_open_anyhow() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("nbd.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let accept = || listener.try_clone().unwrap();
+    let tls = ClientTls::by_uri();
+    let counted = Dial { style: ReplyStyle::Counted, ..dial(&tls) };
+
+    let with = accept();
+    let server = thread::spawn(move || serve(with.accept().unwrap().0));
+    check_counted(counted.open(&unix(&path, "db")), Counting::Agreed, server);
+
+    let without = accept();
+    let server =
+        thread::spawn(move || serve(OtherVersion { stream: without.accept().unwrap().0, came: 0 }));
+    check_counted(counted.open(&unix(&path, "db")), Counting::None, server);
 }
 
 #[test]
@@ -243,6 +303,11 @@ fn a_server_is_reached_over_tls_and_the_uri_may_name_it_and_the_certificates() {
         dir.path().display()
     );
     check(dial(&ClientTls::by_uri()).open(&uri(named)), server);
+
+    let (port, server) = secured_server(dir.path());
+    let named = format!("nbds://127.0.0.1:{port}/db?tls-hostname=node7.example");
+    let counted = Dial { style: ReplyStyle::Counted, ..dial(&tls) };
+    check_counted(counted.open(&uri(named)), Counting::Agreed, server);
 }
 
 #[test]

@@ -171,7 +171,33 @@ mod tests {
         assert_eq!(received.to_bytes(), [0, 0, 0, 0, 0, 0, 8, 9, 0, 0, 0, 0, 0, 0, 0, 10]);
     }
 
+    #[test]
+    fn the_whole_may_be_by_reservation_and_no_more() {
+        for (all, by_reservation, fits) in [
+            (0, 0, true),
+            (5, 5, true),
+            (5, 6, false),
+            (0, 1, false),
+            (u64::MAX, u64::MAX, true),
+            (u64::MAX - 1, u64::MAX, false),
+        ] {
+            let sent = Received { all, by_reservation };
+            let read = Received::from_bytes(&sent.to_bytes());
+            assert_eq!(read, if fits { Ok(sent) } else { Err(Malformed) });
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_replys_counters_are_read_as_they_were_sent(bytes: [u8; REPLY_LEN]) {
+            let (all, part) = bytes.split_at(8);
+            let contradict = part > all;
+            match Received::from_bytes(&bytes) {
+                Ok(read) => prop_assert_eq!((read.to_bytes(), contradict), (bytes, false)),
+                Err(Malformed) => prop_assert!(contradict),
+            }
+        }
+
         #[test]
         fn what_is_sent_is_read_and_nothing_else(bytes: [u8; REQUEST_LEN], delta: u64, rho: u64) {
             let sent = Report { delta, rho, bytes: 7, ioprio: 9 };

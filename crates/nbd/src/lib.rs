@@ -9,6 +9,7 @@
 //! | [`wire`] | numbers and layouts, shared by both sides |
 //! | [`server`] | the server side: negotiation, requests cut from the stream and checked, replies |
 //! | [`client`] | the client side: handshake and replies |
+//! | [`counters`] | an extension of Headgate's for disks over several servers, shared by both sides |
 //! | [`uri`] | `nbd://` and `nbd+unix://` URIs |
 //!
 //! Every state machine here works alike. The caller owns the socket and the received bytes. It

@@ -31,7 +31,10 @@ type End = Result<Option<ExportInfo>, HandshakeError>;
 
 /// Feeds `stream` in pieces; returns what the client sent, what came of it, and the bytes used.
 fn run(style: ReplyStyle, stream: &[u8], pieces: &[usize]) -> (Vec<u8>, End, usize) {
-    let mut handshake = Handshake::new("x", style);
+    run_with(&mut Handshake::new("x", style), stream, pieces)
+}
+
+fn run_with(handshake: &mut Handshake, stream: &[u8], pieces: &[usize]) -> (Vec<u8>, End, usize) {
     let (mut out, mut start, mut end) = (Vec::new(), 0, 0);
     let mut lengths = pieces.iter().cycle();
     while end < stream.len() {
@@ -114,6 +117,7 @@ fn a_server_without_tls_gets_no_name_of_an_export() {
     assert_eq!(end_of(option_reply::ACK, b"injected"), malformed);
     for (style, asked) in [
         (ReplyStyle::Simple, option::GO),
+        (ReplyStyle::Counted, counters::OPTION),
         (ReplyStyle::Structured, option::STRUCTURED_REPLY),
         (ReplyStyle::Allocation, option::STRUCTURED_REPLY),
     ] {
@@ -133,6 +137,47 @@ fn structured_replies_are_asked_for_first() {
     let refused = reply(option::STRUCTURED_REPLY, option_reply::ERR_UNSUP, b"no");
     let (_, end, _) = run(ReplyStyle::Structured, &[greeting(), refused].concat(), &[]);
     assert_eq!(end, Err(HandshakeError::NoStructuredReplies));
+}
+
+#[test]
+fn counters_are_asked_for_first_and_a_server_may_refuse_them() {
+    let asked = |kind, text: &[u8]| {
+        let answer = reply(counters::OPTION, kind, text);
+        let go = [export_info(5), block_sizes(), reply(option::GO, option_reply::ACK, &[])];
+        let stream = [greeting(), answer, go.concat()].concat();
+        let mut handshake = Handshake::new("x", ReplyStyle::Counted);
+        let (out, end, _) = run_with(&mut handshake, &stream, &[]);
+        (handshake.counters(), out, end)
+    };
+    let mut sent = vec![0, 0, 0, 3];
+    put_option(&mut sent, counters::OPTION, &[0, 1]);
+    put_option(&mut sent, option::GO, &go_data(b"x"));
+    let info = ExportInfo {
+        size: SIZE,
+        flags: 5,
+        min_block: Some(512),
+        preferred_block: Some(4096),
+        max_block: Some(32 << 20),
+    };
+    for (kind, counting) in [
+        (option_reply::ACK, Counting::Agreed),
+        (option_reply::ERR_UNSUP, Counting::None),
+        (option_reply::ERR_POLICY, Counting::None),
+        (option_reply::ERR_INVALID, Counting::None),
+        (option_reply::ERR_TOO_BIG, Counting::None),
+        (option_reply::ERROR | 0x4847, Counting::None),
+    ] {
+        assert_eq!(asked(kind, b"text"), (counting, sent.clone(), Ok(Some(info))), "{kind:#x}");
+    }
+    for kind in [option_reply::INFO, option_reply::SERVER, 77] {
+        let (counting, _, end) = asked(kind, b"");
+        let malformed = HandshakeError::Malformed("unknown type of answer");
+        assert_eq!((counting, end), (Counting::None, Err(malformed)), "{kind:#x}");
+    }
+    // Of an answer to something else nothing follows.
+    let other = [greeting(), reply(option::STRUCTURED_REPLY, option_reply::ACK, &[])].concat();
+    let (_, end, _) = run(ReplyStyle::Counted, &other, &[]);
+    assert_eq!(end, Err(HandshakeError::Malformed("it answers another option")));
 }
 
 #[test]
@@ -214,10 +259,18 @@ proptest! {
     fn cuts_in_the_stream_change_nothing(
         replies in proptest::collection::vec(any_reply(), 0..6),
         pieces in proptest::collection::vec(1..40usize, 1..6),
+        counters in prop_oneof![Just(1u32), Just(option_reply::ERR_UNSUP), any::<u32>()],
     ) {
-        let stream = [greeting(), replies.concat()].concat();
-        let whole = run(ReplyStyle::Simple, &stream, &[]);
-        prop_assert_eq!(run(ReplyStyle::Simple, &stream, &[1]), whole.clone());
-        prop_assert_eq!(run(ReplyStyle::Simple, &stream, &pieces), whole);
+        let of_counters = reply(counters::OPTION, counters, b"said");
+        for (style, first) in [(ReplyStyle::Simple, vec![]), (ReplyStyle::Counted, of_counters)] {
+            let stream = [greeting(), first, replies.concat()].concat();
+            let run = |pieces: &[usize]| {
+                let mut handshake = Handshake::new("x", style);
+                (run_with(&mut handshake, &stream, pieces), handshake.counters())
+            };
+            let whole = run(&[]);
+            prop_assert_eq!(run(&[1]), whole.clone());
+            prop_assert_eq!(run(&pieces), whole);
+        }
     }
 }

@@ -246,6 +246,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const BOTH: [Counting; 2] = [Counting::None, Counting::Agreed];
+
     fn reply(cookie: u64, error: u32, payload: &[u8]) -> Vec<u8> {
         let mut bytes = SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
         bytes.extend(error.to_be_bytes());
@@ -254,15 +256,37 @@ mod tests {
         bytes
     }
 
+    /// The same with what the disk received, where that is counted.
+    fn counted(counting: Counting, cookie: u64, error: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = reply(cookie, error, &[]);
+        if counting == Counting::Agreed {
+            bytes.extend(received(counting, cookie).to_bytes());
+        }
+        bytes.extend(payload);
+        bytes
+    }
+
+    /// What the reply to a request says: something else of each.
+    fn received(counting: Counting, cookie: u64) -> Received {
+        match counting {
+            Counting::None => Received::default(),
+            Counting::Agreed => Received { all: cookie * 1_000_003 + 2, by_reservation: cookie },
+        }
+    }
+
+    type End = (u64, u32, Received, Vec<u8>);
+
     /// Receives `stream` in pieces of at most `cuts`, straight into payloads where it can; answers
     /// every request's end, with its payload.
     fn receive(
+        counting: Counting,
         stream: &[u8],
         lens: &[u32],
         cuts: &[usize],
         most: usize,
-    ) -> Result<Vec<(u64, u32, Vec<u8>)>, ReplyError> {
+    ) -> Result<Vec<End>, ReplyError> {
         let mut replies = Replies::new(64);
+        replies.clear(counting);
         let mut payloads: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len as usize]).collect();
         let mut ended = Vec::new();
         let mut rest = stream;
@@ -290,8 +314,9 @@ mod tests {
                     Event::Data { cookie, at, bytes } => payloads[cookie as usize][at as usize..]
                         [..bytes.len()]
                         .copy_from_slice(bytes),
-                    Event::End { cookie, error, .. } => {
-                        ended.push((cookie, error, std::mem::take(&mut payloads[cookie as usize])))
+                    Event::End { cookie, error, received } => {
+                        let payload = std::mem::take(&mut payloads[cookie as usize]);
+                        ended.push((cookie, error, received, payload));
                     }
                 }
             }
@@ -301,9 +326,10 @@ mod tests {
     }
 
     proptest! {
-        /// However the stream is cut, every request ends once, with its own bytes.
+        /// However the stream is cut, every request ends once, with its own bytes and counters.
         #[test]
         fn cuts_in_the_stream_change_nothing(
+            counting in prop::sample::select(&BOTH),
             lens in proptest::collection::vec(0u32..300, 1..20),
             cuts in proptest::collection::vec(1usize..400, 1..20),
             most in 1usize..100,
@@ -313,25 +339,32 @@ mod tests {
             for (cookie, &len) in lens.iter().enumerate() {
                 let payload: Vec<u8> = (0..len).map(|n| (n as u8) ^ (cookie as u8)).collect();
                 // Every third request fails: no payload then.
+                let cookie = cookie as u64;
+                let told = received(counting, cookie);
                 if cookie % 3 == 2 {
-                    stream.extend(reply(cookie as u64, 5, &[]));
-                    expected.push((cookie as u64, 5, vec![0; len as usize]));
+                    stream.extend(counted(counting, cookie, 5, &[]));
+                    expected.push((cookie, 5, told, vec![0; len as usize]));
                 } else {
-                    stream.extend(reply(cookie as u64, 0, &payload));
-                    expected.push((cookie as u64, 0, payload));
+                    stream.extend(counted(counting, cookie, 0, &payload));
+                    expected.push((cookie, 0, told, payload));
                 }
             }
-            prop_assert_eq!(receive(&stream, &lens, &cuts, most).unwrap(), expected);
+            prop_assert_eq!(receive(counting, &stream, &lens, &cuts, most).unwrap(), expected);
         }
 
         #[test]
-        fn noise_is_refused_and_never_panics(noise in proptest::collection::vec(any::<u8>(), 4..300), good in 0usize..3) {
+        fn noise_is_refused_and_never_panics(
+            counting in prop::sample::select(&BOTH),
+            noise in proptest::collection::vec(any::<u8>(), 4..300),
+            good in 0usize..3,
+        ) {
             let mut stream = Vec::new();
             for _ in 0..good {
-                stream.extend(reply(0, 0, b"abc"));
+                stream.extend(counted(counting, 0, 0, b"abc"));
             }
             stream.extend(noise);
             let mut replies = Replies::new(1024);
+            replies.clear(counting);
             replies.spare(usize::MAX)[..stream.len()].copy_from_slice(&stream);
             replies.received(stream.len());
             while let Ok(Some(_)) = replies.next(|_| Some(3)) {}
@@ -340,10 +373,82 @@ mod tests {
 
     #[test]
     fn what_was_not_asked_for_is_an_error() {
-        assert_eq!(receive(&reply(7, 0, &[]), &[0], &[400], 400), Err(ReplyError::Cookie(7)));
-        assert_eq!(
-            receive(&[0x66, 0x8e, 0x33, 0xef], &[0], &[400], 400),
-            Err(ReplyError::Magic(0x668e_33ef))
-        );
+        for counting in BOTH {
+            let unasked = counted(counting, 7, 0, &[]);
+            let end = receive(counting, &unasked, &[0], &[400], 400);
+            assert_eq!(end, Err(ReplyError::Cookie(7)));
+            let structured = [0x66, 0x8e, 0x33, 0xef];
+            let end = receive(counting, &structured, &[0], &[400], 400);
+            assert_eq!(end, Err(ReplyError::Magic(0x668e_33ef)));
+        }
+    }
+
+    #[test]
+    fn counters_that_contradict_each_other_are_an_error_of_any_reply() {
+        for error in [0, 5] {
+            let mut stream = counted(Counting::Agreed, 0, error, &[]);
+            for said in [Received { all: 8, by_reservation: 9 }, Received::default()] {
+                stream.extend(reply(1, error, &[]));
+                stream.extend(said.to_bytes());
+            }
+            for cuts in [400, 1] {
+                let end = receive(Counting::Agreed, &stream, &[0, 0], &[cuts], 400).unwrap_err();
+                assert_eq!(end, ReplyError::Counters { all: 8, by_reservation: 9 });
+                assert_eq!(
+                    end.to_string(),
+                    "a reply's counters contradict each other: 9 millionths of an IO by \
+                     reservation, and 8 in all"
+                );
+            }
+        }
+    }
+
+    /// Who receives no more than a head lacks gets it whole by that, and none of what follows.
+    #[test]
+    fn a_head_lacks_what_has_not_come_of_it_and_its_counters() {
+        for (counting, whole) in [(Counting::None, 16), (Counting::Agreed, 32)] {
+            for error in [0, 5] {
+                let head = counted(counting, 0, error, &[]);
+                assert_eq!(head.len(), whole);
+                for first in 0..whole {
+                    let mut replies = Replies::new(0);
+                    replies.clear(counting);
+                    let (begun, rest) = head.split_at(first);
+                    for (piece, lacks) in [(begun, whole), (rest, rest.len())] {
+                        assert_eq!(replies.next(|_| Some(3)), Ok(None));
+                        assert_eq!(replies.head_lacks(), lacks);
+                        replies.spare(lacks)[..piece.len()].copy_from_slice(piece);
+                        replies.received(piece.len());
+                    }
+                    let came = replies.next(|_| Some(3));
+                    let ended = Event::End { cookie: 0, error, received: received(counting, 0) };
+                    assert_eq!(came, Ok((error != 0).then_some(ended)));
+                    assert_eq!(replies.payload().is_some(), error == 0);
+                    assert_eq!(replies.head_lacks(), whole);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_connection_begins_without_what_the_one_before_left() {
+        for (before, after) in [(BOTH[0], BOTH[1]), (BOTH[1], BOTH[0])] {
+            let mut replies = Replies::new(64);
+            replies.clear(before);
+            let cut = &counted(before, 1, 0, b"abcde")[..];
+            for left in [10, cut.len() - 2] {
+                replies.spare(usize::MAX)[..left].copy_from_slice(&cut[..left]);
+                replies.received(left);
+                while replies.next(|_| Some(5)).unwrap().is_some() {}
+                replies.clear(after);
+                let stream = counted(after, 2, 5, &[]);
+                replies.spare(usize::MAX)[..stream.len()].copy_from_slice(&stream);
+                replies.received(stream.len());
+                let end = Event::End { cookie: 2, error: 5, received: received(after, 2) };
+                assert_eq!(replies.next(|_| Some(5)), Ok(Some(end)));
+                assert_eq!(replies.next(|_| Some(5)), Ok(None));
+                replies.clear(before);
+            }
+        }
     }
 }

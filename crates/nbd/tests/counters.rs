@@ -1,0 +1,262 @@
+//! Client and server of the counters against each other, in memory.
+
+use headgate_nbd::client::handshake::{ExportInfo, Handshake, ReplyStyle, Step as ClientStep};
+use headgate_nbd::client::replies::{Event as Reply, Replies};
+use headgate_nbd::counters::{self, Counting, Received, Report};
+use headgate_nbd::server::command::{Command, Op, Replies as Form, Session};
+use headgate_nbd::server::contexts::Contexts;
+use headgate_nbd::server::negotiation::{
+    Catalog, ExportName, Negotiation, OpenError, Opened, Security, Step, greeting,
+};
+use headgate_nbd::server::reply;
+use headgate_nbd::server::stream::{Event, Requests};
+use headgate_nbd::server::{Export, Writes};
+use headgate_nbd::wire::{NbdError, Request, command};
+use proptest::prelude::*;
+
+const EXPORT: Export =
+    Export { size: 1 << 20, block_size: 512, preferred: 4096, writes: Writes::Allowed };
+
+struct OneDisk;
+
+impl Catalog for OneDisk {
+    type Handle = ();
+
+    fn list(&self) -> Vec<ExportName> {
+        Vec::new()
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<()>, OpenError> {
+        let description = String::new();
+        Ok(Opened { name: name.into(), export: EXPORT, description, handle: () })
+    }
+}
+
+/// What a client of one style and a server agree on. Bytes go through `between` on their way to the
+/// server.
+fn agreed(
+    style: ReplyStyle,
+    security: Security,
+    between: impl Fn(&mut [u8]),
+) -> (ExportInfo, Counting, Session) {
+    let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
+    let mut server = Negotiation::new(security);
+    let mut client = Handshake::new("db", style);
+    if security == Security::TlsRequired {
+        client = client.over_tls();
+    }
+    greeting(&mut to_client);
+    let mut session = None;
+    loop {
+        let before = to_server.len();
+        let (used, step) = client.poll(&to_client, &mut to_server).unwrap();
+        between(&mut to_server[before..]);
+        to_client.drain(..used);
+        if let ClientStep::Transmission(info) = step {
+            assert_eq!((to_client.len(), to_server.len()), (0, 0));
+            return (info, client.counters(), session.unwrap());
+        }
+        let (used, step) = server.poll(&to_server, &OneDisk, &mut to_client).unwrap();
+        to_server.drain(..used);
+        match step {
+            Step::StartTls => server.secure(),
+            Step::Transmission(_, agreed) => session = Some(agreed),
+            _ => {}
+        }
+    }
+}
+
+/// Makes the version that is asked for another one.
+fn other_version(sent: &mut [u8]) {
+    let head = counters::OPTION.to_be_bytes();
+    if let Some(at) = sent.windows(4).position(|bytes| bytes == head) {
+        sent[at + 8] = 0x7f;
+    }
+}
+
+#[test]
+fn a_client_and_a_server_that_know_the_counters_agree_on_them() {
+    for security in [Security::Plain, Security::TlsRequired] {
+        let (plain, counting, session) = agreed(ReplyStyle::Simple, security, |_| ());
+        assert_eq!((counting, session.replies), (Counting::None, Form::Simple));
+        let (info, counting, session) = agreed(ReplyStyle::Counted, security, |_| ());
+        assert_eq!((counting, session.replies), (Counting::Agreed, Form::Counted));
+        assert_eq!((info, session.contexts), (plain, Contexts::NONE));
+        // Nobody counts alone.
+        let (info, counting, session) = agreed(ReplyStyle::Counted, security, other_version);
+        assert_eq!((counting, session.replies), (Counting::None, Form::Simple));
+        assert_eq!((info, session.contexts), (plain, Contexts::NONE));
+    }
+}
+
+/// A request of the client, and what the server makes of it.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    command: u16,
+    len: u32,
+    said: Report,
+    told: Received,
+    error: Option<NbdError>,
+}
+
+fn any_exchange() -> impl Strategy<Value = Exchange> {
+    let command = prop::sample::select(&[command::READ, command::WRITE, command::FLUSH]);
+    // What is not whole blocks is refused.
+    let len = prop_oneof![4 => (1..5u32).prop_map(|blocks| blocks * 512), 1 => 1..2048u32];
+    let count = || prop_oneof![Just(0), 0..u64::from(u32::MAX)];
+    let counts = || (count(), 0..=100u64).prop_map(|(all, part)| (all, all * part / 100));
+    let error = prop_oneof![3 => Just(None), 1 => Just(Some(NbdError::Io))];
+    (command, len, counts(), counts(), count(), any::<u16>(), error).prop_map(
+        |(command, len, (delta, rho), (all, by_reservation), bytes, ioprio, error)| {
+            let said = Report { delta, rho, bytes, ioprio };
+            let len = if command == command::FLUSH { 0 } else { len };
+            Exchange { command, len, said, told: Received { all, by_reservation }, error }
+        },
+    )
+}
+
+fn payload(cookie: u64, len: u32) -> impl Iterator<Item = u8> {
+    (0..len).map(move |n| (u64::from(n) ^ (cookie * 7)) as u8)
+}
+
+fn requests(script: &[Exchange]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    for (cookie, exchange) in (0..).zip(script) {
+        let Exchange { command, len, said, .. } = *exchange;
+        stream.extend(Request { flags: 0, command, cookie, offset: 0, len }.to_bytes());
+        stream.extend(said.to_bytes());
+        if command == command::WRITE {
+            stream.extend(payload(cookie, len));
+        }
+    }
+    stream
+}
+
+/// The cuts of a stream: where each piece ends.
+fn ends(len: usize, cuts: &[usize]) -> impl Iterator<Item = usize> {
+    let mut end = 0;
+    cuts.iter().cycle().map_while(move |cut| {
+        let more = end < len;
+        end = (end + cut).min(len);
+        more.then_some(end)
+    })
+}
+
+/// The server reads its requests in pieces, and answers each: the answers, and what it heard.
+fn serve(script: &[Exchange], stream: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<Report>) {
+    let session = Session { replies: Form::Counted, contexts: Contexts::NONE };
+    let mut requests = Requests::new(session);
+    let (mut out, mut heard, mut start) = (Vec::new(), Vec::new(), 0);
+    for end in ends(stream.len(), cuts) {
+        loop {
+            let taken = (end - start).min(requests.payload_left() as usize);
+            requests.on_payload(taken as u32);
+            start += taken;
+            let (used, event) = requests.poll(&stream[start..end], EXPORT).unwrap();
+            start += used;
+            match event {
+                Event::NeedBytes => break,
+                Event::Disconnect => panic!("nobody said so"),
+                Event::Refused { cookie, error } => {
+                    reply::error(&mut out, session.replies, cookie, error);
+                    out.extend(script[cookie as usize].told.to_bytes());
+                }
+                Event::Command(command) => answer(&mut out, command, &script[heard.len()]),
+            }
+            heard.push(requests.report());
+        }
+    }
+    (out, heard)
+}
+
+fn answer(out: &mut Vec<u8>, command: Command, exchange: &Exchange) {
+    let Command { cookie, op, offset, len, .. } = command;
+    match (exchange.error, op) {
+        (Some(error), _) => reply::error(out, Form::Counted, cookie, error),
+        (None, Op::Read) => reply::data(out, Form::Counted, cookie, offset, len),
+        (None, _) => reply::done(out, cookie),
+    }
+    out.extend(exchange.told.to_bytes());
+    if exchange.error.is_none() && op == Op::Read {
+        out.extend(payload(cookie, len));
+    }
+}
+
+/// What a client makes of the answers: the error, the counters and the payload of each.
+fn receive(
+    script: &[Exchange],
+    stream: &[u8],
+    cuts: &[usize],
+    size: usize,
+) -> Vec<(u64, u32, Received, Vec<u8>)> {
+    let mut replies = Replies::new(size);
+    replies.clear(Counting::Agreed);
+    let (mut ended, mut data, mut start) = (Vec::new(), Vec::new(), 0);
+    for end in ends(stream.len(), cuts) {
+        while start < end {
+            let left = replies.payload().map_or(0, |payload| payload.left as usize);
+            let direct = left.min(end - start);
+            data.extend(&stream[start..start + direct]);
+            let most = if size.is_multiple_of(2) { replies.head_lacks() } else { usize::MAX };
+            let spare = replies.spare(most);
+            let behind = &stream[start + direct..end];
+            let buffered = behind.len().min(spare.len());
+            spare[..buffered].copy_from_slice(&behind[..buffered]);
+            replies.received(direct + buffered);
+            start += direct + buffered;
+            let brings = |cookie| {
+                let Exchange { command, len, .. } = script.get(cookie as usize)?;
+                Some(if *command == command::READ { *len } else { 0 })
+            };
+            while let Some(event) = replies.next(brings).unwrap() {
+                match event {
+                    Reply::Data { at, bytes, .. } => {
+                        assert_eq!(at as usize, data.len());
+                        data.extend(bytes);
+                    }
+                    Reply::End { cookie, error, received } => {
+                        ended.push((cookie, error, received, std::mem::take(&mut data)));
+                    }
+                }
+            }
+        }
+    }
+    ended
+}
+
+proptest! {
+    /// Each side hears what the other says, of each request and in all, however both streams are
+    /// cut, and whether requests are served, fail or are refused.
+    #[test]
+    fn what_one_side_counts_the_other_hears(
+        script in prop::collection::vec(any_exchange(), 1..20),
+        cuts in prop::collection::vec(1usize..700, 1..8),
+        back in prop::collection::vec(1usize..700, 1..8),
+        size in 0usize..300,
+    ) {
+        let (answers, heard) = serve(&script, &requests(&script), &cuts);
+        let said: Vec<Report> = script.iter().map(|exchange| exchange.said).collect();
+        prop_assert_eq!(&heard, &said);
+        let sum = |reports: &[Report]| {
+            reports.iter().fold((0, 0, 0), |(delta, rho, bytes), report| {
+                (delta + report.delta, rho + report.rho, bytes + report.bytes)
+            })
+        };
+        prop_assert_eq!(sum(&heard), sum(&said));
+
+        let ended = receive(&script, &answers, &back, size);
+        prop_assert_eq!(ended.len(), script.len());
+        let (mut sent, mut told) = ((0, 0), (0, 0));
+        for (cookie, (exchange, end)) in (0..).zip(script.iter().zip(ended)) {
+            let Exchange { command, len, error, .. } = *exchange;
+            let error = if len.is_multiple_of(512) { error } else { Some(NbdError::Invalid) };
+            let read = command == command::READ && error.is_none();
+            let bytes = if read { payload(cookie, len).collect() } else { Vec::new() };
+            let code = error.map_or(0, NbdError::code);
+            sent = (sent.0 + exchange.told.all, sent.1 + exchange.told.by_reservation);
+            told = (told.0 + end.2.all, told.1 + end.2.by_reservation);
+            prop_assert_eq!(end, (cookie, code, exchange.told, bytes));
+        }
+        prop_assert_eq!(told, sent);
+    }
+}
