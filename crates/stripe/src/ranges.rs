@@ -1,3 +1,4 @@
+use core::cmp::Ordering;
 use core::iter::FusedIterator;
 use core::ops::Range;
 use headgate_units::Bytes;
@@ -46,10 +47,10 @@ impl Place {
 
     /// How many of the bytes before it are on a member.
     fn before(self, member: u16, unit: Bytes) -> u64 {
-        let of_row = match () {
-            () if member < self.member => unit.0,
-            () if member == self.member => self.within,
-            () => 0,
+        let of_row = match member.cmp(&self.member) {
+            Ordering::Less => unit.0,
+            Ordering::Equal => self.within,
+            Ordering::Greater => 0,
         };
         self.row * unit.0 + of_row
     }

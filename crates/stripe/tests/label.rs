@@ -117,6 +117,7 @@ fn a_check_says_what_differs_first() {
 
     let place = Label { index: 0, ..expected };
     assert_eq!(place.check(&expected), Err(Mismatch::Place { found: 0, expected: 2 }));
+    assert_eq!(expected.check(&place), Err(Mismatch::Place { found: 2, expected: 0 }));
 
     let larger = Bytes(Bytes::from_gib(10).0 + 4096);
     for other in [
