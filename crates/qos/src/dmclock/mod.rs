@@ -11,7 +11,7 @@
 //! client:  let (ticket, elsewhere) = tracker.send(now, server);       // goes with the request
 //! server:  scheduler.enqueue_dmclock(now, disk, io, elsewhere, request)
 //!          Decision::Dispatch(d)                                      // d.phase, d.cost go with the answer
-//! client:  tracker.complete(ticket, Served { phase, cost, bytes });
+//! client:  tracker.complete(ticket, Served::one(phase, cost, bytes));
 //! ```
 //!
 //! # What is counted

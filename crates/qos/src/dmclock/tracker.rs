@@ -4,15 +4,24 @@ use crate::scheduler::Phase;
 use alloc::collections::BTreeMap;
 use headgate_units::{Bytes, Nanos};
 
-/// What a server says of a request it has served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a server says with an answer: what the disk was charged since the answer before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// By which right: [`Dispatched::phase`](crate::Dispatched::phase).
-    pub phase: Phase,
-    /// What it was charged: [`Dispatched::cost`](crate::Dispatched::cost).
+    /// All of it.
     pub cost: Cost,
+    /// The part that was served by reservation; more than all of it counts as all.
+    pub by_reservation: Cost,
     /// Bytes moved.
     pub bytes: Bytes,
+}
+
+impl Served {
+    /// One request, as the server has dispatched it: by this
+    /// [right](crate::Dispatched::phase), for this [charge](crate::Dispatched::cost).
+    pub fn one(phase: Phase, cost: Cost, bytes: Bytes) -> Served {
+        let by_reservation = if phase == Phase::Reservation { cost } else { Cost::default() };
+        Served { cost, by_reservation, bytes }
+    }
 }
 
 /// One request that was sent and not answered. Handing it back counts the answer, so no answer
@@ -42,12 +51,12 @@ impl<S: Copy> Ticket<S> {
 /// What a disk has received at all servers together, as far as its client has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Requests.
+    /// Answers.
     pub requests: u64,
-    /// Those of them that were served by reservation.
-    pub by_reservation: u64,
     /// Charged cost of all, in millionths of a reference IO.
     pub cost: u128,
+    /// The part of it that was served by reservation.
+    pub by_reservation: u128,
 }
 
 /// Counts that only grow; wide enough that none ends.
@@ -62,9 +71,7 @@ impl Counts {
     fn add(&mut self, served: Served) {
         let cost = u128::from(served.cost.as_millionths());
         self.delta += cost;
-        if served.phase == Phase::Reservation {
-            self.rho += cost;
-        }
+        self.rho += cost.min(u128::from(served.by_reservation.as_millionths()));
         self.bytes += u128::from(served.bytes.0);
     }
 
@@ -187,11 +194,11 @@ impl<S: Ord + Copy> Tracker<S> {
     /// The request was served.
     pub fn complete(&mut self, ticket: Ticket<S>, served: Served) {
         self.total.add(served);
-        self.totals.requests += 1;
-        if served.phase == Phase::Reservation {
-            self.totals.by_reservation += 1;
-        }
-        self.totals.cost = self.total.delta;
+        self.totals = Totals {
+            requests: self.totals.requests + 1,
+            cost: self.total.delta,
+            by_reservation: self.total.rho,
+        };
         // For a server forgotten meanwhile it counts as service before the next first contact.
         if let Some(known) = self.servers.get_mut(&ticket.server) {
             known.here.add(served);
@@ -241,7 +248,7 @@ mod tests {
     use super::*;
 
     fn served(phase: Phase) -> Served {
-        Served { phase, cost: Cost::ONE, bytes: Bytes(4_096) }
+        Served::one(phase, Cost::ONE, Bytes(4_096))
     }
 
     #[test]
@@ -263,10 +270,7 @@ mod tests {
         let cost = Cost::from_millionths(u64::MAX);
         for _ in 0..10 {
             let (ticket, _) = tracker.send(Nanos(0), 'a');
-            tracker.complete(
-                ticket,
-                Served { phase: Phase::Reservation, cost, bytes: Bytes(u64::MAX) },
-            );
+            tracker.complete(ticket, Served::one(Phase::Reservation, cost, Bytes(u64::MAX)));
         }
         let _ = tracker.send(Nanos(0), 'b');
         let (ticket, _) = tracker.send(Nanos(0), 'a');

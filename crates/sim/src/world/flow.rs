@@ -236,7 +236,7 @@ impl World<'_> {
         disk.recorder.on_complete(now, request.bytes, request.dispatched - request.arrived, device);
         if let (Some(tracker), Some(ticket)) = (&mut disk.tracker, request.ticket.take()) {
             let Request { phase, cost, bytes, .. } = request;
-            tracker.complete(ticket, Served { phase, cost, bytes });
+            tracker.complete(ticket, Served::one(phase, cost, bytes));
         }
         if let Some(io_scheduler) = &mut disk.io_scheduler {
             io_scheduler.completed(now, request.workload, request.kind);

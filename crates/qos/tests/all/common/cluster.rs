@@ -339,7 +339,7 @@ impl Cluster {
                 let host = &mut self.hosts[client];
                 host.tracker.complete(ticket, served);
                 host.served[server][0] += 1;
-                host.served[server][1] += u64::from(served.phase == Phase::Reservation);
+                host.served[server][1] += u64::from(served.by_reservation > Cost::default());
                 host.asked -= 1;
                 if host.running {
                     self.ask(client);
@@ -365,8 +365,7 @@ impl Cluster {
                 Decision::Dispatch(d) => {
                     let flight = &mut self.flights[d.request];
                     let host = &mut self.hosts[flight.client];
-                    flight.served =
-                        Some(Served { phase: d.phase, cost: d.cost, bytes: Bytes(host.bytes) });
+                    flight.served = Some(Served::one(d.phase, d.cost, Bytes(host.bytes)));
                     host.dispatches.push(self.now);
                     self.log.push((self.now, server, flight.client, d.phase));
                     at.in_flight += 1;
