@@ -6,6 +6,7 @@ use headgate_lab::headgate::Headgate;
 use headgate_lab::peer::{QEMU_STORAGE_DAEMON, StorageDaemon};
 use headgate_lab::{DiskSpec, Lab, Server, tools, with_lab};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const MINUTES: Duration = Duration::from_secs(300);
@@ -39,7 +40,9 @@ e2fsck -fn /dev/vda
 sha256sum /dev/vda
 "#;
 
-fn works_on_a_disk(lab: &Lab, server: &mut dyn Server, drive: Drive) -> anyhow::Result<()> {
+/// Boots a guest that works on the drive of a server's disk `disk`. What it read in the end is what
+/// clients read, in a file of that content.
+pub fn works(lab: &Lab, server: &dyn Server, drive: Drive) -> anyhow::Result<PathBuf> {
     let mut guest = Guest::boot(lab, &Machine { cpus: 2, ..Machine::new("guest", drive) })?;
     let said = guest.run(WORK, MINUTES)?;
     let console = guest.console();
@@ -50,16 +53,20 @@ fn works_on_a_disk(lab: &Lab, server: &mut dyn Server, drive: Drive) -> anyhow::
     let copy = path.to_string_lossy();
     tools::nbdcopy(&server.nbd_uri("disk"), &copy)?;
     tools::qemu_img_compare(&server.nbd_uri("disk"), &copy)?;
-    let image = server.image("disk")?;
-    server.stop()?;
-    tools::qemu_img_compare(&image.to_string_lossy(), &copy)?;
     let host = tools::sha256(&path)?;
     anyhow::ensure!(
         said.contains(&host),
         "the guest read other bytes than {}: {said}",
         server.name()
     );
-    Ok(())
+    Ok(path)
+}
+
+fn works_on_a_disk(lab: &Lab, server: &mut dyn Server, drive: Drive) -> anyhow::Result<()> {
+    let copy = works(lab, server, drive)?;
+    let image = server.image("disk")?;
+    server.stop()?;
+    tools::qemu_img_compare(&image.to_string_lossy(), &copy.to_string_lossy())
 }
 
 #[test]

@@ -37,6 +37,7 @@ pub mod qtest;
 pub mod sample;
 pub mod stolen;
 pub mod streams;
+pub mod stripes;
 pub mod tls;
 pub mod tools;
 pub mod tools_disk;

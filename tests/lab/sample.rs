@@ -21,6 +21,8 @@ pub struct Counters {
     outstanding_time: f64,
     /// What the requests cost that were dispatched, in millionths of a normalised IO.
     cost: u64,
+    /// What of that was dispatched by reservation.
+    reserved: u64,
     /// Requests dispatched, by priority.
     streams: BTreeMap<u8, u64>,
 }
@@ -65,6 +67,13 @@ impl Sample {
         self.datastores.get(store).with_context(|| format!("no counters of datastore {store}"))
     }
 
+    /// How many normalised IOs the scheduler gave a disk so far, and how many of them by
+    /// reservation.
+    pub fn phases(&self, disk: &str) -> anyhow::Result<[f64; 2]> {
+        let counters = self.disk(disk)?;
+        Ok([counters.cost, counters.reserved].map(|millionths| millionths as f64 / 1e6))
+    }
+
     /// Requests of one priority that a disk has dispatched; 0 for a disk that is not there.
     pub fn of_stream(&self, disk: &str, priority: u8) -> u64 {
         let counters = self.disks.get(disk);
@@ -91,7 +100,8 @@ impl Counters {
             counters.transfers += if index < 2 { done } else { 0 };
         }
         let served = &stats["served"];
-        counters.cost = number(served, "reservation_cost")? + number(served, "weight_cost")?;
+        counters.reserved = number(served, "reservation_cost")?;
+        counters.cost = counters.reserved + number(served, "weight_cost")?;
         Ok(counters)
     }
 
@@ -153,6 +163,14 @@ impl Interval {
     pub fn given(&self, disk: &str) -> anyhow::Result<(f64, f64)> {
         let (from, to) = self.of(disk)?;
         Ok((to.seconds_since(from), (to.cost - from.cost) as f64 / 1e6))
+    }
+
+    /// How many normalised IOs per second the scheduler gave a disk, and how many of them by
+    /// reservation.
+    pub fn phases(&self, disk: &str) -> anyhow::Result<[f64; 2]> {
+        let (from, to) = self.of(disk)?;
+        let rate = |ios: u64| ios as f64 / 1e6 / to.seconds_since(from);
+        Ok([rate(to.cost - from.cost), rate(to.reserved - from.reserved)])
     }
 
     /// Requests of a disk outstanding on average, those that wait and those at the device.

@@ -24,6 +24,8 @@ pub struct Progress {
     pub writes: AtomicU64,
     /// Flushes acknowledged.
     pub flushes: AtomicU64,
+    /// Flushes refused.
+    pub refused: AtomicU64,
     /// Times the connection was lost and the disk checked.
     pub crashes: AtomicU64,
     /// Times the server died holding back a request though a younger one had been acknowledged.
@@ -46,7 +48,18 @@ pub struct Writer {
     random: u64,
     /// Has a request under way been overtaken by a younger one.
     overtaken: bool,
+    refusals: Refusals,
+    /// How long it waits for an answer.
+    patience: Duration,
     progress: Arc<Progress>,
+}
+
+/// What may be answered with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusals {
+    None,
+    /// Such a flush has made nothing durable.
+    Flushes,
 }
 
 /// How a stretch of writing ended.
@@ -65,6 +78,8 @@ impl Writer {
             ledger: Ledger::new(seed, blocks),
             random: seed,
             overtaken: false,
+            refusals: Refusals::None,
+            patience: AWAY,
             progress: Arc::default(),
         }
     }
@@ -73,6 +88,20 @@ impl Writer {
     #[must_use]
     pub fn with_depth(mut self, depth: usize) -> Writer {
         self.depth = depth;
+        self
+    }
+
+    /// Whose flushes may fail: the server under the disk may have lost what it had acknowledged.
+    #[must_use]
+    pub fn with_refused_flushes(mut self) -> Writer {
+        self.refusals = Refusals::Flushes;
+        self
+    }
+
+    /// That waits so long for an answer: the storage under the disk may be away.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Writer {
+        self.patience = patience;
         self
     }
 
@@ -93,6 +122,7 @@ impl Writer {
             let mut client = wait_for("the server should be back", AWAY, || {
                 Ok(Client::connect(&self.socket, &self.export).ok())
             })?;
+            client.stream.set_read_timeout(Some(self.patience))?;
             match self.check(&mut client).and_then(|()| self.write(&mut client)) {
                 Ok(End::Stopped) => {
                     let mut client = Client::connect(&self.socket, &self.export)?;
@@ -120,7 +150,11 @@ impl Writer {
                 self.ledger.on_read_back(block, bytes)?;
             }
         }
-        let flushed = client.ask((CMD_FLUSH, 0), 0, 0, &[])?;
+        let mut flushed = client.ask((CMD_FLUSH, 0), 0, 0, &[])?;
+        if self.refusals == Refusals::Flushes && flushed.is_some_and(|error| error != 0) {
+            // What it had not flushed before is on the disk, as was just read.
+            flushed = client.ask((CMD_FLUSH, 0), 0, 0, &[])?;
+        }
         ensure!(
             flushed.is_none_or(|error| error == 0),
             "the flush after a check failed: {flushed:?}"
@@ -150,6 +184,10 @@ impl Writer {
                 under_way.remove(&answered).context("a reply to a handle that is not under way")?;
             youngest = youngest.max(answered);
             self.overtaken = under_way.keys().any(|&handle| handle < youngest);
+            if error != 0 && self.refusals == Refusals::Flushes && matches!(sent, Sent::Flush(_)) {
+                self.progress.refused.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
             ensure!(error == 0, "the server answered with error {error}");
             match sent {
                 Sent::Write(block) => {

@@ -20,5 +20,6 @@ mod resets;
 mod shallow;
 mod simulator;
 mod stores;
+mod stripes;
 mod varying;
 mod windows;

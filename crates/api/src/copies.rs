@@ -66,6 +66,7 @@ impl DiskCopy {
             placement: self.placement.clone(),
             moved_from: None,
             force: self.force,
+            overwrite: self.force,
         }
     }
 

@@ -40,6 +40,15 @@ pub struct BackendSpec {
     /// `nbd://HOST[:PORT]`, or `nbds://HOST[:PORT][?tls-hostname=NAME]` over TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbd: Option<String>,
+    /// NBD servers over which each disk is striped: it is an export of each. URIs as of `nbd`, in
+    /// the order of the disks' members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripe: Option<Vec<String>>,
+    /// With `stripe`, and only there: of new disks, how many bytes lie on one server before the
+    /// next one has its turn; a power of two from 4 KiB to 64 MiB, 256 KiB when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub stripe_unit: Option<Bytes>,
     /// RAM disks: what all of them may have together, in bytes. What they hold is lost when the
     /// daemon ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,8 +255,8 @@ pub struct DiskCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub datastore: Option<Name>,
-    /// On an NBD server, and only there: the name of the export that it is; empty is the server's
-    /// default export.
+    /// On an NBD server or several, and only there: the name of the export that it is; empty is the
+    /// server's default export.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub export: Option<String>,
     /// The virtual machine it belongs to.
@@ -272,6 +281,10 @@ pub struct DiskCreate {
     /// Overbook the datastore if need be.
     #[serde(default)]
     pub force: Force,
+    /// Of a striped disk, and only there: make a new disk of exports that hold something, or are
+    /// members of a striped disk.
+    #[serde(default)]
+    pub overwrite: Force,
 }
 
 /// What to change about a disk. A field that is absent stays as it is; `null` takes a value away.

@@ -7,7 +7,7 @@ use headgate_model::{
     Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
     ExportRecord, MovePace, MoveRecord, MoveStep, Name, Origin, Policy, PriorityRecord,
     PriorityScope, RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord,
-    VmRecord, WindowRecord, Writes,
+    StripeRecord, VmRecord, WindowRecord, Writes,
 };
 use headgate_placement::Rules;
 use headgate_qos::ioprio::{IoprioMap, Nice};
@@ -152,6 +152,8 @@ fn are_allowed(writes: &Writes) -> bool {
 struct ExportOfServer {
     name: String,
     block_size: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stripe: Option<StripeRecord>,
 }
 
 impl DiskDocument {
@@ -159,6 +161,7 @@ impl DiskDocument {
         let export = |remote: &RemoteRecord| ExportOfServer {
             name: remote.export.clone(),
             block_size: remote.block_size,
+            stripe: remote.stripe.clone(),
         };
         DiskDocument {
             name: record.name.clone(),
@@ -177,6 +180,7 @@ impl DiskDocument {
         let remote = |export: ExportOfServer| RemoteRecord {
             export: export.name,
             block_size: export.block_size,
+            stripe: export.stripe,
         };
         Ok(DiskRecord {
             name: self.name,

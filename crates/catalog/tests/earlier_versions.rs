@@ -148,7 +148,7 @@ fn disks() -> Vec<DiskRecord> {
         ..disk("logs", "array", 64 << 10)
     };
     let policy = |policy, record| DiskRecord { policy, ..record };
-    let remote = RemoteRecord { export: "plain".into(), block_size: 512 };
+    let remote = RemoteRecord { export: "plain".into(), block_size: 512, stripe: None };
     vec![
         db,
         logs,

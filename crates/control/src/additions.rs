@@ -4,11 +4,13 @@ use super::datastores::{
     QUEUE_DEPTH_FILES, check_batch, check_depth, check_layers, check_plug, metadata,
     unknown_capacity, volatile, with_reservations,
 };
+use super::limits::QUEUE_DEPTH_MAX;
 use super::state::Ground;
 use super::window_views::patched_window;
 use super::workers::Ticket;
 use super::{
     Control, ControlError, DatastoreEntry, Model, Service, block_device, capacity, remote, size,
+    stripes,
 };
 use headgate_api::types::{BackendSpec, Changed, Datastore, DatastoreCreate};
 use headgate_devices::{ModelSpec, ModelSpecError, SizeCost};
@@ -38,68 +40,58 @@ fn absolute(path: String, what: &str) -> Result<PathBuf, ControlError> {
 impl Control {
     fn backend(&self, name: &Name, spec: BackendSpec) -> Result<Backend, ControlError> {
         use std::os::unix::fs::FileTypeExt;
-        match spec {
-            BackendSpec {
-                dir: Some(path),
-                block: None,
-                emulated: None,
-                nbd: None,
-                memory: None,
-            } => {
-                let path = absolute(path, "a directory")?;
-                if !metadata(&path, "a directory")?.is_dir() {
-                    let error = format!("{} is not a directory", path.display());
-                    return Err(ControlError::invalid(error, "a directory"));
-                }
-                Ok(Backend::Dir { path })
-            }
-            BackendSpec {
-                dir: None,
-                block: Some(path),
-                emulated: None,
-                nbd: None,
-                memory: None,
-            } => {
-                let device = absolute(path, "a block device")?;
-                if !metadata(&device, "a block device")?.file_type().is_block_device() {
-                    let error = format!("{} is not a block device", device.display());
-                    return Err(ControlError::invalid(
-                        error,
-                        "a block device, or --dir for a directory",
-                    ));
-                }
-                Ok(Backend::Block { device, persistent_reservations: Default::default() })
-            }
-            BackendSpec {
-                dir: None,
-                block: None,
-                emulated: Some(model),
-                nbd: None,
-                memory: None,
-            } => {
-                let spec: ModelSpec =
-                    model.parse().map_err(ControlError::malformed::<ModelSpecError>)?;
-                let path = Path::new("emulated").join(name.as_str());
-                Ok(Backend::Emulated { model: spec.to_string(), path })
-            }
-            BackendSpec {
-                dir: None,
-                block: None,
-                emulated: None,
-                nbd: Some(uri),
-                memory: None,
-            } => Ok(Backend::Nbd { server: remote::server(&uri)? }),
-            BackendSpec {
-                dir: None,
-                block: None,
-                emulated: None,
-                nbd: None,
-                memory: Some(size),
-            } => memory(size),
-            _ => Err(ControlError::invalid(
+        let BackendSpec { dir, block, emulated, nbd, stripe, stripe_unit, memory } = spec;
+        let kinds = [
+            dir.is_some(),
+            block.is_some(),
+            emulated.is_some(),
+            nbd.is_some(),
+            stripe.is_some(),
+            memory.is_some(),
+        ];
+        if kinds.into_iter().filter(|is_it| *is_it).count() != 1 {
+            return Err(ControlError::invalid(
                 "a datastore has exactly one kind of storage",
-                "one of dir, block, emulated, nbd and memory",
-            )),
+                "one of dir, block, emulated, nbd, stripe and memory",
+            ));
+        }
+        if stripe_unit.is_some() && stripe.is_none() {
+            return Err(ControlError::invalid(
+                "only a datastore of striped disks has a stripe unit",
+                "servers to stripe disks over, or no stripe unit",
+            ));
+        }
+        if let Some(path) = dir {
+            let path = absolute(path, "a directory")?;
+            if !metadata(&path, "a directory")?.is_dir() {
+                let error = format!("{} is not a directory", path.display());
+                return Err(ControlError::invalid(error, "a directory"));
+            }
+            return Ok(Backend::Dir { path });
+        }
+        if let Some(path) = block {
+            let device = absolute(path, "a block device")?;
+            if !metadata(&device, "a block device")?.file_type().is_block_device() {
+                let error = format!("{} is not a block device", device.display());
+                let expected = "a block device, or --dir for a directory";
+                return Err(ControlError::invalid(error, expected));
+            }
+            return Ok(Backend::Block { device, persistent_reservations: Default::default() });
+        }
+        if let Some(model) = emulated {
+            let spec: ModelSpec =
+                model.parse().map_err(ControlError::malformed::<ModelSpecError>)?;
+            let path = Path::new("emulated").join(name.as_str());
+            return Ok(Backend::Emulated { model: spec.to_string(), path });
+        }
+        if let Some(texts) = stripe {
+            let servers = stripes::servers(&texts)?;
+            let unit = stripes::check_unit(stripe_unit.unwrap_or(stripes::UNIT_DEFAULT))?;
+            return Ok(Backend::Stripe { servers, unit });
+        }
+        match (nbd, memory) {
+            (Some(uri), _) => Ok(Backend::Nbd { server: remote::server(&uri)? }),
+            (None, size) => memory_of(size.unwrap_or_default()),
         }
     }
 
@@ -132,10 +124,8 @@ impl Control {
                     hint: "create disks on that datastore instead".into(),
                 });
             }
-            if let (Backend::Nbd { server: a }, Backend::Nbd { server: b }) =
-                (backend, &other.record.backend)
-                && a == b
-            {
+            let shared = |server: &String| servers_of(&other.record.backend).contains(server);
+            if servers_of(backend).iter().any(shared) {
                 warnings.push(format!(
                     "datastore '{}' is the same server: if their exports share storage, two schedulers divide it without \
                      knowing of each other, and neither can keep reservations while both are busy",
@@ -244,8 +234,12 @@ impl Control {
         if let Some(mode) = request.persistent_reservations {
             backend = with_reservations(backend, mode)?;
         }
-        let default_depth = match backend {
+        let default_depth = match &backend {
             Backend::Emulated { .. } => QUEUE_DEPTH_EMULATED,
+            // Each server has a scheduler and a window of its own, which see what is sent.
+            Backend::Stripe { servers, .. } => {
+                (QUEUE_DEPTH_FILES * servers.len() as u32).min(QUEUE_DEPTH_MAX)
+            }
             Backend::Dir { .. }
             | Backend::Block { .. }
             | Backend::Nbd { .. }
@@ -276,7 +270,19 @@ impl Control {
     }
 }
 
-fn memory(size: Bytes) -> Result<Backend, ControlError> {
+/// The NBD servers that a datastore's disks are exports of.
+fn servers_of(backend: &Backend) -> &[String] {
+    match backend {
+        Backend::Nbd { server } => std::slice::from_ref(server),
+        Backend::Stripe { servers, .. } => servers,
+        Backend::Dir { .. }
+        | Backend::Block { .. }
+        | Backend::Emulated { .. }
+        | Backend::Memory { .. } => &[],
+    }
+}
+
+fn memory_of(size: Bytes) -> Result<Backend, ControlError> {
     size::check(size)?;
     Ok(Backend::Memory { size })
 }
@@ -290,6 +296,7 @@ fn default_cost_model(backend: &Backend) -> CostModel {
         Backend::Dir { .. }
         | Backend::Block { .. }
         | Backend::Nbd { .. }
+        | Backend::Stripe { .. }
         | Backend::Memory { .. } => None,
     };
     match size_cost {

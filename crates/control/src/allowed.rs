@@ -23,7 +23,10 @@ impl Control {
             Backend::Dir { path } | Backend::Emulated { path, .. } => {
                 self.real_directory(path).map(Some)
             }
-            Backend::Block { .. } | Backend::Nbd { .. } | Backend::Memory { .. } => Ok(None),
+            Backend::Block { .. }
+            | Backend::Nbd { .. }
+            | Backend::Stripe { .. }
+            | Backend::Memory { .. } => Ok(None),
         }
     }
 

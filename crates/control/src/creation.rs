@@ -169,7 +169,7 @@ impl Control {
         let me = self.me.upgrade().ok_or_else(ControlError::stopping)?;
         let planned = match backend {
             // What they need to know is with the storage.
-            Backend::Nbd { .. } | Backend::Block { .. } => None,
+            Backend::Nbd { .. } | Backend::Stripe { .. } | Backend::Block { .. } => None,
             Backend::Dir { .. } | Backend::Emulated { .. } | Backend::Memory { .. } => {
                 let creation = Creation::new(me, request.name.clone());
                 // One that names an export is refused here.
@@ -223,7 +223,10 @@ impl Control {
             creation.image = Some(directory);
         }
         ticket.step(format!("opening disk '{}'", record.name));
-        let session = found.and_then(|found| found.session);
+        let session = match found {
+            Some(mut found) => self.label_found(&mut found)?,
+            None => None,
+        };
         self.open_held_disk(&record, &backend, session, Eviction::Never)?;
         creation.service = Service::Serving;
         let record = DiskRecord { state: DiskState::Ready, ..record };

@@ -202,9 +202,9 @@ impl Control {
                 error: format!("datastore '{name}' is memory, as fast as the processor"),
                 hint: set_by_hand,
             }),
-            Backend::Nbd { .. } => Err(ControlError::Busy {
+            Backend::Nbd { .. } | Backend::Stripe { .. } => Err(ControlError::Busy {
                 error: format!(
-                    "datastore '{name}' is a server: its exports hold data, and there is none to measure on"
+                    "the disks of datastore '{name}' are exports of servers: they hold data, and there is none to measure on"
                 ),
                 hint: set_by_hand,
             }),
@@ -424,6 +424,7 @@ pub(super) fn with_reservations(
         Backend::Dir { .. }
         | Backend::Emulated { .. }
         | Backend::Nbd { .. }
+        | Backend::Stripe { .. }
         | Backend::Memory { .. } => Err(ControlError::invalid(
             "only block devices have persistent reservations",
             "none of them for this datastore, or one on a block device",
@@ -434,7 +435,7 @@ pub(super) fn with_reservations(
 pub(super) fn unknown_capacity(record: &DatastoreRecord) -> String {
     let name = &record.name;
     let measure = match record.backend {
-        Backend::Nbd { .. } | Backend::Memory { .. } => String::new(),
+        Backend::Nbd { .. } | Backend::Stripe { .. } | Backend::Memory { .. } => String::new(),
         _ => format!("measure it with 'headgate datastore calibrate {name}' or "),
     };
     format!(

@@ -226,7 +226,7 @@ impl Control {
                 block_device::check_unused(device)?;
                 device.clone()
             }
-            Backend::Nbd { .. } | Backend::Memory { .. } => PathBuf::new(),
+            Backend::Nbd { .. } | Backend::Stripe { .. } | Backend::Memory { .. } => PathBuf::new(),
             Backend::Dir { .. } | Backend::Emulated { .. } => {
                 let directory = self.image_directory(backend)?.unwrap_or_default();
                 images::image_path(&directory, &record.name)

@@ -65,6 +65,7 @@ mod speed;
 mod start;
 mod state;
 mod state_dir;
+mod stripes;
 mod takeover;
 #[cfg(test)]
 mod takeover_tests;
@@ -265,6 +266,7 @@ impl Control {
             Backend::Emulated { .. }
             | Backend::Block { .. }
             | Backend::Nbd { .. }
+            | Backend::Stripe { .. }
             | Backend::Memory { .. } => None,
         }
     }
@@ -283,7 +285,10 @@ impl Control {
     pub fn directory(&self, backend: &Backend) -> Option<PathBuf> {
         match backend {
             Backend::Dir { path } | Backend::Emulated { path, .. } => Some(self.dir.resolve(path)),
-            Backend::Block { .. } | Backend::Nbd { .. } | Backend::Memory { .. } => None,
+            Backend::Block { .. }
+            | Backend::Nbd { .. }
+            | Backend::Stripe { .. }
+            | Backend::Memory { .. } => None,
         }
     }
 }

@@ -49,7 +49,9 @@ fn apart(entry: &DatastoreEntry) -> Option<String> {
     match &entry.record.backend {
         Backend::Dir { .. } | Backend::Emulated { .. } => None,
         Backend::Block { .. } => Some("it is a block device, which is one disk".into()),
-        Backend::Nbd { .. } => Some("it is a server whose exports are not made here".into()),
+        Backend::Nbd { .. } | Backend::Stripe { .. } => {
+            Some("its disks are exports of servers, which are not made here".into())
+        }
         Backend::Memory { .. } => Some("it is memory, which keeps nothing".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! Disks that are exports of an NBD server.
+//! Disks that are exports of NBD servers.
 
 use super::{Control, ControlError, Model};
 use headgate_api::types::DiskCreate;
@@ -6,8 +6,10 @@ use headgate_model::Name;
 use headgate_model::PlaneError;
 use headgate_model::RemoteDisk;
 use headgate_model::Session;
+use headgate_model::StripedDisk;
 use headgate_model::{Backend, DiskRecord, RemoteRecord};
 use headgate_nbd::uri::{Address, Security, Tls, Uri, UriError};
+use headgate_stripe::{Label, Layout};
 use headgate_units::Bytes;
 
 /// The form of a server's URI.
@@ -21,11 +23,13 @@ const EXPORT_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Found {
     pub record: RemoteRecord,
-    /// The server that was dialled.
-    pub server: String,
+    /// The servers that were dialled.
+    pub servers: Vec<String>,
     pub size: Bytes,
-    /// The session that the probe established.
+    /// The session that the probe of the only server established.
     pub session: Option<Session>,
+    /// Exports that are to be labelled before the disk is opened.
+    pub to_label: Vec<(Uri, Label)>,
 }
 
 /// Reads the URI of a server, and writes it in one way.
@@ -51,10 +55,28 @@ pub(super) fn server(text: &str) -> Result<String, ControlError> {
 }
 
 /// Where an export is.
-fn uri(server: &str, export: &str) -> Result<Uri, ControlError> {
+pub(super) fn uri(server: &str, export: &str) -> Result<Uri, ControlError> {
     let uri: Uri =
         server.parse().map_err(|e: UriError| ControlError::invalid(e.to_string(), EXPECTED))?;
     Ok(Uri { export: export.to_owned(), ..uri })
+}
+
+/// Checks what an export may be called.
+pub(super) fn check_export_name(export: &str) -> Result<(), ControlError> {
+    if export.len() > EXPORT_MAX || export.contains('\0') {
+        let expected = format!("up to {EXPORT_MAX} bytes without NUL");
+        return Err(ControlError::invalid("the export's name is too long or has a NUL", expected));
+    }
+    Ok(())
+}
+
+/// The servers of the exports that a disk is.
+pub(super) fn servers<'a>(remote: &'a RemoteRecord, backend: Option<&'a Backend>) -> &'a [String] {
+    match (&remote.stripe, backend) {
+        (Some(stripe), _) => &stripe.servers,
+        (None, Some(Backend::Nbd { server })) => std::slice::from_ref(server),
+        (None, _) => &[],
+    }
 }
 
 /// The parameters of a remote disk for the data plane.
@@ -63,13 +85,23 @@ pub(super) fn disk(
     backend: &Backend,
     session: Option<Session>,
 ) -> Result<Option<RemoteDisk>, ControlError> {
-    let Backend::Nbd { server } = backend else { return Ok(None) };
+    if !matches!(backend, Backend::Nbd { .. } | Backend::Stripe { .. }) {
+        return Ok(None);
+    }
     let remote = record
         .remote
         .as_ref()
         .ok_or_else(|| PlaneError::new("the catalog names no export for it"))?;
-    let uri = uri(server, &remote.export)?;
-    Ok(Some(RemoteDisk { uri, block_size: remote.block_size, session }))
+    let servers = servers(remote, Some(backend));
+    let uris = servers.iter().map(|server| uri(server, &remote.export));
+    let uris: Vec<Uri> = uris.collect::<Result<_, _>>()?;
+    let stripe = remote.stripe.as_ref().map(|stripe| {
+        let layout = Layout::new(stripe.unit, uris.len() as u16, record.size);
+        let layout = layout.map_err(PlaneError::new)?;
+        Ok::<_, PlaneError>(StripedDisk { id: stripe.id, layout })
+    });
+    let stripe = stripe.transpose()?;
+    Ok(Some(RemoteDisk { uris, block_size: remote.block_size, stripe, session }))
 }
 
 impl Control {
@@ -83,13 +115,16 @@ impl Control {
         let entry = self.model().datastore(datastore)?.clone();
         let server = match (&entry.record.backend, &request.export) {
             (Backend::Nbd { server }, _) => server,
+            (Backend::Stripe { servers, unit }, _) => {
+                return self.find_stripe(servers, *unit, request).map(Some);
+            }
             (_, None) => return Ok(None),
             (_, Some(_)) => {
                 return Err(ControlError::invalid(
                     format!(
                         "datastore '{datastore}' is no NBD server: its disks have no exports there"
                     ),
-                    "no --export, or a datastore that was added with --nbd",
+                    "no --export, or a datastore that was added with --nbd or --stripe",
                 ));
             }
         };
@@ -99,13 +134,7 @@ impl Control {
                 "the export's name at the server: --export NAME ('' is its default export)",
             ));
         };
-        if export.len() > EXPORT_MAX || export.contains('\0') {
-            let expected = format!("up to {EXPORT_MAX} bytes without NUL");
-            return Err(ControlError::invalid(
-                "the export's name is too long or has a NUL",
-                expected,
-            ));
-        }
+        check_export_name(export)?;
         self.check_export_free(&self.model(), server, export)?;
         let probe = self.plane.connect(&uri(server, export)?)?;
         if let Some(asked) = request.size.filter(|asked| *asked != probe.size) {
@@ -117,9 +146,15 @@ impl Control {
                 format!("no size, or {} bytes", probe.size.0),
             ));
         }
-        let record = RemoteRecord { export: export.clone(), block_size: probe.block_size };
-        let server = server.clone();
-        Ok(Some(Found { record, server, size: probe.size, session: probe.session }))
+        let record =
+            RemoteRecord { export: export.clone(), block_size: probe.block_size, stripe: None };
+        Ok(Some(Found {
+            record,
+            servers: vec![server.clone()],
+            size: probe.size,
+            session: probe.session,
+            to_label: Vec::new(),
+        }))
     }
 
     /// Whether an export is still what it was when its server was dialled, without the catalog.
@@ -131,32 +166,48 @@ impl Control {
     ) -> Result<(), ControlError> {
         if let Some(name) = &request.datastore {
             let datastore = model.datastore(name)?;
-            if !matches!(&datastore.record.backend, Backend::Nbd { server } if *server == found.server)
-            {
+            let servers = match &datastore.record.backend {
+                Backend::Nbd { server } => std::slice::from_ref(server),
+                Backend::Stripe { servers, .. } => servers.as_slice(),
+                Backend::Dir { .. }
+                | Backend::Block { .. }
+                | Backend::Emulated { .. }
+                | Backend::Memory { .. } => &[],
+            };
+            if *servers != found.servers {
                 return Err(ControlError::Busy {
                     error: format!("datastore '{name}' was replaced while its server was dialled"),
                     hint: "look at 'headgate datastore list' and try again".into(),
                 });
             }
         }
-        self.check_export_free(model, &found.server, &found.record.export)
+        let free = |server: &String| self.check_export_free(model, server, &found.record.export);
+        found.servers.iter().try_for_each(free)
+    }
+
+    /// Labels the exports that are to be members of a new disk, and answers with the session that
+    /// there is. Waits for the servers.
+    pub(super) fn label_found(&self, found: &mut Found) -> Result<Option<Session>, ControlError> {
+        for (uri, label) in found.to_label.drain(..) {
+            self.plane.label_member(&uri, &label)?;
+        }
+        Ok(found.session.take())
     }
 
     /// Two disks on one export would each write what the other has.
-    fn check_export_free(
+    pub(super) fn check_export_free(
         &self,
         model: &Model,
         server: &str,
         export: &str,
     ) -> Result<(), ControlError> {
-        let on_server = |datastore: &Name| {
-            let backend = model.datastores.get(datastore).map(|d| &d.record.backend);
-            matches!(backend, Some(Backend::Nbd { server: other }) if other == server)
+        let is_it = |disk: &DiskRecord| {
+            disk.remote.as_ref().is_some_and(|remote| {
+                let backend = model.datastores.get(&disk.datastore).map(|d| &d.record.backend);
+                remote.export == export && servers(remote, backend).iter().any(|s| s == server)
+            })
         };
-        let is_it =
-            |disk: &DiskRecord| disk.remote.as_ref().is_some_and(|remote| remote.export == export);
-        let taken =
-            model.disks.values().find(|d| is_it(&d.record) && on_server(&d.record.datastore));
+        let taken = model.disks.values().find(|d| is_it(&d.record));
         model.check_export_not_moved_to(server, export)?;
         match taken {
             None => Ok(()),

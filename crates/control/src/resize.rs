@@ -70,6 +70,12 @@ impl Model {
             return Err(ControlError::DiskFailed { name, reason });
         }
         let backend = datastore.record.backend.clone();
+        if let Backend::Stripe { .. } = backend {
+            return Err(ControlError::Busy {
+                error: format!("disk '{name}' is striped, and its labels say its size"),
+                hint: "copy it to a larger one with 'headgate disk copy'".into(),
+            });
+        }
         if let Backend::Nbd { .. } = backend {
             return Err(ControlError::Busy {
                 error: format!(

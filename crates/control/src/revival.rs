@@ -42,7 +42,10 @@ pub(super) fn ground(control: &Control, backend: &Backend) -> Option<Ground> {
         Backend::Block { device, .. } => {
             (device.clone(), fs::metadata(device).ok().map(|meta| meta.rdev()))
         }
-        Backend::Emulated { .. } | Backend::Nbd { .. } | Backend::Memory { .. } => return None,
+        Backend::Emulated { .. }
+        | Backend::Nbd { .. }
+        | Backend::Stripe { .. }
+        | Backend::Memory { .. } => return None,
     };
     Some(Ground { path: fs::canonicalize(&path).unwrap_or(path), device })
 }

@@ -73,6 +73,7 @@ impl DatastoreEntry {
             Backend::Dir { .. }
             | Backend::Block { .. }
             | Backend::Nbd { .. }
+            | Backend::Stripe { .. }
             | Backend::Memory { .. } => None,
         };
         DatastoreEntry { record, service, device, ground: None }

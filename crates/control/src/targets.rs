@@ -14,7 +14,9 @@ pub(crate) fn image_and_content(
 ) -> (PathBuf, TargetContent) {
     match (backend, directory) {
         (Backend::Block { device, .. }, _) => (device.clone(), TargetContent::Unknown),
-        (Backend::Nbd { .. }, _) => (PathBuf::new(), TargetContent::Unknown),
+        (Backend::Nbd { .. } | Backend::Stripe { .. }, _) => {
+            (PathBuf::new(), TargetContent::Unknown)
+        }
         (_, Some(directory)) => (images::image_path(&directory, disk), TargetContent::Zeroes),
         (_, None) => (PathBuf::new(), TargetContent::Zeroes),
     }

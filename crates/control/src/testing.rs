@@ -23,10 +23,12 @@ use headgate_model::{
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{HoldSample, Period};
+use headgate_model::{MemberContent, MemberProbe};
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, Narrow};
 use headgate_stats::DiskSnapshot;
+use headgate_stripe::Label;
 use headgate_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -42,6 +44,8 @@ struct State {
     exports: BTreeMap<Name, ExportRecord>,
     moves: BTreeMap<Name, moves::FakeMove>,
     copies: BTreeMap<Name, copies::FakeCopy>,
+    /// What exports hold that is not nothing, by their URIs.
+    contents: BTreeMap<String, MemberContent>,
     /// Where changes of disks are noted.
     noted: BTreeMap<Name, Arc<Changes>>,
     /// What clients of snapshots can ask for.
@@ -123,6 +127,20 @@ impl MemoryPlane {
     }
 
     /// A datastore that was never added.
+    pub(crate) fn put_content(&self, uri: &str, content: MemberContent) {
+        self.0.lock().unwrap().contents.insert(uri.to_owned(), content);
+    }
+
+    /// Labels of exports, by their URIs.
+    pub(crate) fn labels(&self) -> BTreeMap<String, Label> {
+        let contents = self.0.lock().unwrap().contents.clone();
+        let label = |(uri, content)| match content {
+            MemberContent::Labelled(label) => Some((uri, label)),
+            MemberContent::Nothing | MemberContent::Other(_) => None,
+        };
+        contents.into_iter().filter_map(label).collect()
+    }
+
     pub(crate) fn put_datastore(&self, name: &str) {
         self.0.lock().unwrap().datastores.insert(name.parse().unwrap());
     }
@@ -242,6 +260,20 @@ impl DataPlane for MemoryPlane {
             release.recv().unwrap();
         }
         self.run("connect", |_| Probe { size: Bytes::from_gib(1), block_size: 4096, session: None })
+    }
+
+    fn look_at_member(&self, uri: &Uri) -> Result<MemberProbe, PlaneError> {
+        self.run("look_at_member", |s| {
+            let content = s.contents.get(&uri.to_string()).cloned();
+            let content = content.unwrap_or(MemberContent::Nothing);
+            MemberProbe { size: Bytes::from_gib(1), block_size: 4096, content }
+        })
+    }
+
+    fn label_member(&self, uri: &Uri, label: &Label) -> Result<(), PlaneError> {
+        self.run("label_member", |s| {
+            s.contents.insert(uri.to_string(), MemberContent::Labelled(*label));
+        })
     }
 
     fn open_disk(&self, disk: OpenDisk) -> Result<Bytes, PlaneError> {

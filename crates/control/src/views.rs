@@ -48,6 +48,11 @@ fn backend(backend: &Backend, control: &Control) -> BackendSpec {
             BackendSpec { emulated: Some(model.clone()), ..Default::default() }
         }
         Backend::Nbd { server } => BackendSpec { nbd: Some(server.clone()), ..Default::default() },
+        Backend::Stripe { servers, unit } => BackendSpec {
+            stripe: Some(servers.clone()),
+            stripe_unit: Some(*unit),
+            ..Default::default()
+        },
         Backend::Memory { size } => BackendSpec { memory: Some(*size), ..Default::default() },
     }
 }

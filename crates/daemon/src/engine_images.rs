@@ -4,11 +4,49 @@ use crate::engine_parts::{LOCK_PATIENCE, StoreKind, failed, image_failed};
 use crate::engine_plane::EnginePlane;
 use crate::translate;
 use headgate_devices::ModelSpec;
-use headgate_engine::backend::nbd::Connection;
+use headgate_engine::StripeMember;
+use headgate_engine::backend::nbd::{self, Connection};
 use headgate_engine::{Access as ImageAccess, Caching, DiskId, DiskSpec, Image};
-use headgate_model::{OpenDisk, PlaneError, RemoteDisk, Session, SizeRule};
+use headgate_model::{
+    MemberContent, MemberProbe, OpenDisk, PlaneError, RemoteDisk, Session, SizeRule, StripedDisk,
+};
+use headgate_nbd::uri::Uri;
+use headgate_stripe::Label;
+use headgate_units::Bytes;
+use std::time::Duration;
+
+/// How long connecting to a member's export and reading or writing its label may take.
+const MEMBER_PATIENCE: Duration = Duration::from_secs(10);
+
+fn remote_image(remote: RemoteDisk, size: Bytes) -> Result<Image, PlaneError> {
+    let RemoteDisk { mut uris, block_size, stripe, session } = remote;
+    if let Some(StripedDisk { id, layout }) = stripe {
+        let member = |uri| StripeMember { uri, connection: None };
+        let members = uris.into_iter().map(member).collect();
+        return Image::striped(id, layout, block_size, members).map_err(failed);
+    }
+    let uri = uris.pop().ok_or_else(|| PlaneError::new("it is on no server"))?;
+    let connection = session.and_then(Session::into_inner::<Connection>);
+    Image::remote(uri, size, block_size, connection).map_err(failed)
+}
 
 impl EnginePlane {
+    /// See [`headgate_model::DataPlane::look_at_member`].
+    pub(crate) fn look_at(&self, uri: &Uri) -> Result<MemberProbe, PlaneError> {
+        let found = nbd::look_at_member(uri, MEMBER_PATIENCE, &self.tls).map_err(failed)?;
+        let content = match found.content {
+            nbd::MemberContent::Nothing => MemberContent::Nothing,
+            nbd::MemberContent::Labelled(label) => MemberContent::Labelled(label),
+            nbd::MemberContent::Other(why) => MemberContent::Other(why.to_string()),
+        };
+        Ok(MemberProbe { size: found.size, block_size: found.block_size, content })
+    }
+
+    /// See [`headgate_model::DataPlane::label_member`].
+    pub(crate) fn label(&self, uri: &Uri, label: &Label) -> Result<(), PlaneError> {
+        nbd::label_member(uri, MEMBER_PATIENCE, &self.tls, label).map_err(failed)
+    }
+
     fn image(&self, disk: &OpenDisk) -> Result<Image, PlaneError> {
         let kind = self.kind(&disk.datastore);
         let caching = match kind {
@@ -51,11 +89,7 @@ impl EnginePlane {
     ) -> Result<DiskId, PlaneError> {
         let store = self.store(&disk.datastore)?;
         let image = match disk.remote.take() {
-            Some(RemoteDisk { uri, block_size, session }) => {
-                let connection = session.and_then(Session::into_inner::<Connection>);
-                let image = Image::remote(uri, disk.size, block_size, connection);
-                image.map_err(failed)?.with_tls(self.tls.clone())
-            }
+            Some(remote) => remote_image(remote, disk.size)?.with_tls(self.tls.clone()),
             None => self.image(disk)?,
         };
         let image = match disk.term.take() {

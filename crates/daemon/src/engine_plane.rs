@@ -21,13 +21,14 @@ use headgate_frontends::vhost::GuestMemorySource;
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_model::{
-    CutOff, DataPlane, DatastoreSample, Ended, Machine, NbdSample, NotResized, OpenDisk, Period,
-    PlaneError, Probe, Session, Stall, Writes,
+    CutOff, DataPlane, DatastoreSample, Ended, Machine, MemberProbe, NbdSample, NotResized,
+    OpenDisk, Period, PlaneError, Probe, Session, Stall, Writes,
 };
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::ClientTls;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, Narrow};
+use headgate_stripe::Label;
 use headgate_units::Bytes;
 use std::collections::HashMap;
 use std::path::Path;
@@ -270,7 +271,9 @@ impl DataPlane for EnginePlane {
         let (kind, backend) = match &record.backend {
             Backend::Dir { .. } => (StoreKind::Storage, BackendSpec::Files),
             Backend::Block { .. } => (StoreKind::Device, BackendSpec::Files),
-            Backend::Nbd { .. } => (StoreKind::Storage, BackendSpec::Remote),
+            Backend::Nbd { .. } | Backend::Stripe { .. } => {
+                (StoreKind::Storage, BackendSpec::Remote)
+            }
             Backend::Memory { .. } => (StoreKind::Memory, BackendSpec::Memory),
             Backend::Emulated { model, .. } => {
                 let model: ModelSpec = model.parse().map_err(failed)?;
@@ -356,6 +359,14 @@ impl DataPlane for EnginePlane {
         let connection = connection.map_err(failed)?;
         let (size, block_size) = (connection.size(), connection.block_size());
         Ok(Probe { size, block_size, session: Some(Session::new(connection)) })
+    }
+
+    fn look_at_member(&self, uri: &Uri) -> Result<MemberProbe, PlaneError> {
+        self.look_at(uri)
+    }
+
+    fn label_member(&self, uri: &Uri, label: &Label) -> Result<(), PlaneError> {
+        self.label(uri, label)
     }
 
     fn open_disk(&self, mut disk: OpenDisk) -> Result<Bytes, PlaneError> {

@@ -9,6 +9,8 @@ use headgate_model::{
     NarrowedSample, NotResized, Noted, PlaneError, Policy, PriorityRecord, PriorityScope,
     ReadErrors, Scheduler, Settled, StreamSample, TroubleSample, WriteErrors, Writes,
 };
+use headgate_model::{ReceivedIos, ServerConnection};
+use headgate_nbd::counters::Counting;
 use headgate_qos::window::DiskTotals;
 use headgate_qos::{Cost, PriorityPolicy, SchedulerKind};
 use headgate_stats::ErrorKind;
@@ -49,13 +51,37 @@ fn stream(stream: &snapshot::StreamSnapshot) -> StreamSample {
 }
 
 fn connection(remote: snapshot::RemoteSnapshot) -> headgate_model::Connection {
-    let snapshot::RemoteSnapshot { state, reason, reconnects, losses } = remote;
-    let state = match state {
+    let snapshot::RemoteSnapshot { state, reason, reconnects, losses, servers } = remote;
+    let servers = servers.into_iter().map(server).collect();
+    headgate_model::Connection { state: of_state(state), reason, reconnects, losses, servers }
+}
+
+fn server(server: snapshot::ServerSnapshot) -> ServerConnection {
+    let whole = |millionths: u64| millionths / 1_000_000;
+    let received = match server.counting {
+        Counting::Agreed => Some(ReceivedIos {
+            ios: whole(server.received.all),
+            by_reservation: whole(server.received.by_reservation),
+        }),
+        Counting::None => None,
+    };
+    ServerConnection {
+        server: server.server,
+        state: of_state(server.state),
+        reason: server.reason,
+        reconnects: server.reconnects,
+        outstanding: server.outstanding,
+        waiting: server.waiting,
+        received,
+    }
+}
+
+fn of_state(state: RemoteState) -> ConnectionState {
+    match state {
         RemoteState::Connected => ConnectionState::Connected,
         RemoteState::Waiting => ConnectionState::Waiting,
         RemoteState::Failing => ConnectionState::Failing,
-    };
-    headgate_model::Connection { state, reason, reconnects, losses }
+    }
 }
 
 pub(super) fn usage(disk: &snapshot::DiskUsage) -> DiskTotals<usize> {

@@ -295,9 +295,9 @@ impl Engine {
         let name = disk.name.clone();
         let source = disk.image.source_mut();
         let outlet = mailbox.outlet(Shard::context);
-        let line = backend::dial(source, &disk.name, outlet).map_err(EngineError::Dialer)?;
+        let lines = backend::dial(source, &disk.name, &outlet).map_err(EngineError::Dialer)?;
         let opened = self.call(datastore.shard, move |s| {
-            s.open_disk(datastore.key, disk.name, disk.image, disk.policy, line)
+            s.open_disk(datastore.key, disk.name, disk.image, disk.policy, lines)
         })?;
         let key = opened.map_err(|(e, _storage)| e)?;
         member.disks().insert(key, name);

@@ -37,7 +37,7 @@ pub mod topology;
 mod trouble;
 
 pub use backend::file::{Caching, ImageError};
-pub use backend::{BackendSpec, Image};
+pub use backend::{BackendSpec, Image, StripeMember};
 pub use copies::CopySpec;
 pub use copying::{CopyEvent, CopyGauge, CopyId, CopyListener, CopyTerms};
 pub use engine::{DatastoreSpec, DiskSpec, Engine, EngineConfig, Pin, ShardGroup};

@@ -5,6 +5,7 @@ use crate::request::{Access, IoError};
 use crate::topology::Topology;
 use crate::trouble::TroublePolicy;
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
+use headgate_nbd::counters::{Counting, Received};
 use headgate_qos::window::{Observation, Slots};
 use headgate_qos::{Cost, LatencyStanding, LearnedCosts, Policy, Promise};
 use headgate_stats::{ErrorCounts, ErrorOp};
@@ -183,10 +184,33 @@ pub struct RemoteSnapshot {
     pub reconnects: u64,
     /// Connections lost while acknowledged writes were not flushed: as often, flushes failed.
     pub losses: u64,
+    /// By server: one, or the members of a striped disk.
+    pub servers: Vec<ServerSnapshot>,
 }
 
-/// How a remote disk's connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One of the servers of a remote disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSnapshot {
+    /// Its URI, without an export.
+    pub server: String,
+    /// How the connection is.
+    pub state: RemoteState,
+    /// Why there is none, while there is none.
+    pub reason: Option<String>,
+    /// Connections made after the first one was lost.
+    pub reconnects: u64,
+    /// Commands that it owes an answer.
+    pub outstanding: usize,
+    /// Commands that are to be sent.
+    pub waiting: usize,
+    /// Whether it counts what the disk receives.
+    pub counting: Counting,
+    /// What the disk has received there, as the server has said.
+    pub received: Received,
+}
+
+/// How a remote disk's connection is; the better come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RemoteState {
     /// The server answers.
     Connected,

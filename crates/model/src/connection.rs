@@ -15,6 +15,41 @@ pub struct Connection {
     /// How often it was lost while acknowledged writes were not flushed: the next flush of each
     /// client failed then.
     pub losses: u64,
+    /// By server: one, or in the order of a striped disk's members. The connection as a whole is
+    /// as well as the worst of them.
+    #[serde(default)]
+    pub servers: Vec<ServerConnection>,
+}
+
+/// The connection of a disk to one of the servers that it lies on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ServerConnection {
+    /// The server's URI.
+    pub server: String,
+    /// The state of the connection.
+    pub state: ConnectionState,
+    /// Why there is none, while there is none.
+    pub reason: Option<String>,
+    /// Connections made after the first one was lost.
+    pub reconnects: u64,
+    /// Requests that the server owes an answer.
+    pub outstanding: usize,
+    /// Requests that wait to be sent to it.
+    pub waiting: usize,
+    /// What the disk has received there, where the server counts it
+    /// (`docs/nbd-counters.md`) and is connected.
+    pub received: Option<ReceivedIos>,
+}
+
+/// What a disk has received at a server since it was opened, in normalised IOs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReceivedIos {
+    /// All of it.
+    pub ios: u64,
+    /// The part that was served by reservation.
+    pub by_reservation: u64,
 }
 
 /// How a connection is.

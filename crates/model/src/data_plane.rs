@@ -1,5 +1,6 @@
 //! The interface of the data plane, which serves disks, to the control plane.
 
+use crate::MemberProbe;
 use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
@@ -13,6 +14,7 @@ use headgate_devices::layer::TracePart;
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{DiskTotals, LatencyMeter, Observation, Slots};
 use headgate_qos::{Adjustment, LatencyStanding, Narrow};
+use headgate_stripe::Label;
 use headgate_units::{Bytes, Nanos};
 use std::path::Path;
 use std::time::Duration;
@@ -190,6 +192,19 @@ pub trait DataPlane: LiveMoves + DiskCopies + Send + Sync {
     /// # Errors
     /// When it does not answer, has no such export, or the export cannot be a disk.
     fn connect(&self, uri: &Uri) -> Result<Probe, PlaneError>;
+
+    /// Looks at an export that is to be a member of a striped disk, or is one. Waits for its
+    /// server, up to a deadline.
+    ///
+    /// # Errors
+    /// As [`connect`](DataPlane::connect), or when it cannot be read.
+    fn look_at_member(&self, uri: &Uri) -> Result<MemberProbe, PlaneError>;
+
+    /// Labels an export as a member, durably. Waits for its server, up to a deadline.
+    ///
+    /// # Errors
+    /// As [`connect`](DataPlane::connect), or when it cannot be written.
+    fn label_member(&self, uri: &Uri, label: &Label) -> Result<(), PlaneError>;
 
     /// Brings a disk into service: engine, NBD export, vhost-user socket. Answers what size it has.
     ///

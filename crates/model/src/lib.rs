@@ -18,11 +18,12 @@ mod records;
 mod removed;
 mod sample;
 mod settled;
+mod stripes;
 mod trouble;
 mod window;
 
 pub use block_sizes::BlockSizes;
-pub use connection::{Connection, ConnectionState};
+pub use connection::{Connection, ConnectionState, ReceivedIos, ServerConnection};
 pub use copies::{ChangesSince, CopyEvent, CopyOrder, DiskCopies};
 pub use data_plane::{CutOff, DataPlane, LiveDisk, NotResized, Period, Probe, Stall};
 pub use lookback::{Lookback, UnknownLookback};
@@ -43,6 +44,7 @@ pub use sample::{
     DatastoreSample, DiskSample, FlashSample, NarrowedSample, NbdSample, StreamSample,
 };
 pub use settled::{Ended, Noted, Settled};
+pub use stripes::{MemberContent, MemberProbe, StripeRecord, StripedDisk};
 pub use trouble::{ErrorSample, FAILING, HoldSample, ReadErrors, TroubleSample, WriteErrors};
 pub use window::{
     BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, UnknownWindowLaw,

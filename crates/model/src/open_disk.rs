@@ -1,6 +1,6 @@
 //! A disk as the data plane is asked to serve it.
 
-use crate::{Name, Noted, PlaneError, Policy, PriorityRecord, Writes};
+use crate::{Name, Noted, PlaneError, Policy, PriorityRecord, StripedDisk, Writes};
 use headgate_access::Access;
 use headgate_nbd::uri::Uri;
 use headgate_units::{AtomicNanos, Bytes};
@@ -11,14 +11,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The export of an NBD server that a disk is.
+/// The export of an NBD server that a disk is, or those that it is striped over.
 #[derive(Debug)]
 pub struct RemoteDisk {
-    /// Where it is.
-    pub uri: Uri,
+    /// Where it is: one, or by member.
+    pub uris: Vec<Uri>,
     /// Smallest unit of a request in bytes.
     pub block_size: u32,
-    /// A session with it, if there is one already; else the disk dials until it has one.
+    /// How it is striped, if it is.
+    pub stripe: Option<StripedDisk>,
+    /// A session with the one, if there is one already; else the disk dials until it has one.
     pub session: Option<Session>,
 }
 

@@ -1,6 +1,6 @@
 //! Records of datastores, disks, virtual machines and exports, as the catalog stores them.
 
-use crate::{DatastorePlacement, DiskPlacement, Name, Policy, WindowRecord};
+use crate::{DatastorePlacement, DiskPlacement, Name, Policy, StripeRecord, WindowRecord};
 use headgate_devices::LayerSpec;
 use headgate_qos::ioprio::IoprioMap;
 use headgate_qos::{Batch, CostModel};
@@ -36,6 +36,13 @@ pub enum Backend {
     Nbd {
         /// The server's URI, without an export.
         server: String,
+    },
+    /// NBD servers over which each disk is striped: it has an export of each.
+    Stripe {
+        /// The servers' URIs, without an export; new disks have their members in this order.
+        servers: Vec<String>,
+        /// Of new disks: bytes that lie on one server before the next one has its turn.
+        unit: Bytes,
     },
     /// RAM disks. What they hold is lost when the daemon ends.
     Memory {
@@ -257,13 +264,15 @@ pub struct Origin {
     pub at: u64,
 }
 
-/// The export of an NBD server that a disk is.
+/// The export of an NBD server that a disk is, or those of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteRecord {
     /// Its name at the server.
     pub export: String,
     /// Smallest unit of a request in bytes. Clients have negotiated it, so it never changes.
     pub block_size: u32,
+    /// Of a disk that is striped: over which servers, each of which has an export of that name.
+    pub stripe: Option<StripeRecord>,
 }
 
 /// Which requests compete by priority.

@@ -24,12 +24,14 @@
 
 mod client_tls;
 mod dial;
+mod direct;
 mod handshake;
 mod open;
 mod socket;
 
 pub use client_tls::ClientTls;
 pub use dial::Endpoint;
+pub use direct::Direct;
 pub use handshake::{DialError, handshake, say_goodbye};
 pub use open::{Dial, Opened};
 pub use socket::Socket;

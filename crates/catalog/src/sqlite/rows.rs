@@ -103,6 +103,7 @@ pub(super) struct RawDisk {
     policy: String,
     writes: String,
     origin: Option<String>,
+    stripe: Option<String>,
 }
 
 impl RawDisk {
@@ -119,6 +120,7 @@ impl RawDisk {
             policy: row.get(8)?,
             writes: row.get(9)?,
             origin: row.get(10)?,
+            stripe: row.get(11)?,
         })
     }
 
@@ -128,11 +130,15 @@ impl RawDisk {
             .into_iter()
             .find(|s| s.as_str() == self.state)
             .ok_or_else(|| bad(&format_args!("state '{}'", self.state)))?;
+        let stripe = self.stripe.map(|text| serde_json::from_str(&text));
+        let stripe = stripe.transpose().map_err(|e| bad(&e))?;
         let remote = match (self.export, self.export_block) {
+            (None, None) if stripe.is_some() => return Err(bad(&"stripes without an export")),
             (None, None) => None,
             (Some(export), Some(block)) => Some(RemoteRecord {
                 export,
                 block_size: u32::try_from(block).map_err(|e| bad(&e))?,
+                stripe,
             }),
             _ => return Err(bad(&"an export without its block size, or the other way round")),
         };

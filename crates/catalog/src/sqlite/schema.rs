@@ -105,4 +105,5 @@ pub(super) const MIGRATIONS: &[&str] = &[
     "ALTER TABLE exports ADD COLUMN writes TEXT NOT NULL DEFAULT 'allowed';",
     "ALTER TABLE disks ADD COLUMN writes TEXT NOT NULL DEFAULT 'allowed';",
     "ALTER TABLE disks ADD COLUMN origin TEXT;",
+    "ALTER TABLE disks ADD COLUMN stripe TEXT;",
 ];

@@ -107,7 +107,7 @@ fn what_was_written_is_there_after_a_restart() {
     let sockets = SocketRecord { user: Some("vm7".into()), group: None };
     let web = VmRecord { sockets, ..vm("web", strict()) };
     catalog.put_vm(&web).unwrap();
-    let remote = RemoteRecord { export: "their name/0".into(), block_size: 4096 };
+    let remote = RemoteRecord { export: "their name/0".into(), block_size: 4096, stripe: None };
     let away = DiskRecord { remote: Some(remote), ..disk("b", "ds") };
     catalog.insert_disk(&away).unwrap();
     catalog.update_disk(&away).unwrap();
@@ -332,7 +332,7 @@ fn a_record_file_says_what_the_catalog_says() {
     let policy = Policy { limit: Some(Iops::new(2_000).unwrap()), ..disk("a", "ds").policy };
     let policy = Policy { limit_bandwidth: BytesPerSec::new(1 << 32).ok(), ..policy };
     let ready = DiskRecord { state: DiskState::Ready, policy, ..disk("a", "ds") };
-    let remote = RemoteRecord { export: "their name/0".into(), block_size: 4096 };
+    let remote = RemoteRecord { export: "their name/0".into(), block_size: 4096, stripe: None };
     let rules = Rules {
         anti_affinity: vec![Group { name: "r".into(), disks: vec!["a".into()] }],
         ..Rules::default()

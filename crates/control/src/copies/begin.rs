@@ -75,7 +75,7 @@ impl Control {
         let backend = self.model().datastore(&target)?.record.backend.clone();
         let planned = match backend {
             // What they need to know is with the storage.
-            Backend::Nbd { .. } | Backend::Block { .. } => None,
+            Backend::Nbd { .. } | Backend::Stripe { .. } | Backend::Block { .. } => None,
             Backend::Dir { .. } | Backend::Emulated { .. } | Backend::Memory { .. } => {
                 // One that names an export is refused here.
                 self.find_export(&target, &new)?;

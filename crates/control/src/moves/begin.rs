@@ -83,6 +83,7 @@ fn as_new(record: &DiskRecord, request: &DiskMigrate) -> DiskCreate {
         read_only: record.writes == Writes::Refused,
         moved_from: None,
         force: request.force,
+        overwrite: request.force,
     }
 }
 
@@ -305,7 +306,10 @@ impl Control {
             ..now
         };
         let (image, content) = targets::image_and_content(&record.name, target, directory);
-        let session = found.as_mut().and_then(|found| found.session.take());
+        let session = match found.as_mut() {
+            Some(found) => self.label_found(found)?,
+            None => None,
+        };
         let remote = remote::disk(&record, target, session)?;
         let mut target = self.open_request(&record, image, remote);
         // That of the disk is of its lease where it is now.

@@ -4,7 +4,7 @@ use crate::datastores::volatile;
 use crate::disks::being_created;
 use crate::leases::{FenceState, Probed};
 use crate::moving::Moving;
-use crate::{Control, ControlError, DiskEntry, Model, Service};
+use crate::{Control, ControlError, DiskEntry, Model, Service, remote};
 use headgate_api::moves::DiskMigrate;
 use headgate_devices::ModelSpec;
 use headgate_mirror::{Operation, Refused};
@@ -116,8 +116,10 @@ impl Model {
     ) -> Result<(), ControlError> {
         let is_there = |moving: &&Moving| {
             let backend = self.datastores.get(&moving.record.target).map(|d| &d.record.backend);
-            matches!(backend, Some(Backend::Nbd { server: other }) if other == server)
-                && moving.remote.as_ref().is_some_and(|remote| remote.export == export)
+            moving.remote.as_ref().is_some_and(|remote| {
+                let servers = remote::servers(remote, backend);
+                remote.export == export && servers.iter().any(|other| other == server)
+            })
         };
         match self.moves.values().find(is_there) {
             None => Ok(()),
@@ -170,7 +172,9 @@ impl Control {
         self.check_one_lease(&source.record.name, &source.record.backend, held)?;
         self.check_one_lease(&target.record.name, &target.record.backend, None)?;
         warnings.extend(volatile(&target.record));
-        if let (Backend::Nbd { .. }, Some(export)) = (&target.record.backend, &request.export) {
+        if let (Backend::Nbd { .. } | Backend::Stripe { .. }, Some(export)) =
+            (&target.record.backend, &request.export)
+        {
             warnings.push(format!(
                 "export '{export}' is overwritten from its first byte on, also where the move is \
                  cancelled"

@@ -100,7 +100,10 @@ struct Held {
 fn directory_of(backend: &Backend) -> Option<&Path> {
     match backend {
         Backend::Dir { path } | Backend::Emulated { path, .. } => Some(path),
-        Backend::Block { .. } | Backend::Nbd { .. } | Backend::Memory { .. } => None,
+        Backend::Block { .. }
+        | Backend::Nbd { .. }
+        | Backend::Stripe { .. }
+        | Backend::Memory { .. } => None,
     }
 }
 

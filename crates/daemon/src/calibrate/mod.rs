@@ -339,7 +339,7 @@ impl<'a> Scratch<'a> {
         let path = match &record.backend {
             Backend::Block { device, .. } => device.clone(),
             // The control side refuses it.
-            Backend::Nbd { .. } | Backend::Memory { .. } => {
+            Backend::Nbd { .. } | Backend::Stripe { .. } | Backend::Memory { .. } => {
                 return Err(PlaneError::new("there is nothing to measure on").into());
             }
             backend @ (Backend::Dir { .. } | Backend::Emulated { .. }) => {

@@ -41,6 +41,9 @@ impl Context {
         slot.result = slot.result.and(result);
         slot.parties = slot.parties.saturating_sub(1);
         if slot.parties == 0 {
+            if let Some(part) = slot.part {
+                return self.end_part(key, part);
+            }
             self.spare_bounces.extend(slot.bounce.take());
             self.tables.completed.push(key);
         }

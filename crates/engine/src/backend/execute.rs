@@ -17,8 +17,8 @@ pub(crate) struct Opening {
     pub source: Source,
     pub size: Bytes,
     pub shares: Shares,
-    /// Of an export: the line to the thread that connects it.
-    pub line: Option<Line>,
+    /// Of exports: the lines to the threads that connect them, by member.
+    pub lines: Vec<Line>,
 }
 
 /// Why a backend does not take a disk, and the disk's storage, to be closed where that may block.

@@ -6,10 +6,11 @@ use super::nbd::connection::{Connection, Export};
 use super::size::is_disk_size;
 use super::storage::Source;
 use crate::request::Access;
-use crate::topology::Topology;
+use crate::topology::{Told, Topology};
 use headgate_mirror::stamp::Stamp;
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::ClientTls;
+use headgate_stripe::{Label, Layout, StripeId};
 use headgate_units::{AtomicNanos, Bytes};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,15 @@ pub struct Image {
     size: u64,
     block_size: u32,
     source: Source,
+}
+
+/// An export that holds a part of a striped disk.
+#[derive(Debug)]
+pub struct StripeMember {
+    /// Where it is.
+    pub uri: Uri,
+    /// `None`: the server is not there yet.
+    pub connection: Option<Connection>,
 }
 
 impl Image {
@@ -120,7 +130,42 @@ impl Image {
                 connection,
                 patience: PATIENCE,
                 tls: Arc::new(ClientTls::by_uri()),
+                label: None,
             })),
+        })
+    }
+
+    /// A disk that is striped over exports, by member. As with [`Image::remote`], connections may
+    /// be missing.
+    ///
+    /// # Errors
+    /// [`ImageError::Size`] when there is not an export for each member, or the block size is not
+    /// one of 512 to 4096.
+    pub fn striped(
+        id: StripeId,
+        layout: Layout,
+        block_size: u32,
+        members: Vec<StripeMember>,
+    ) -> Result<Image, ImageError> {
+        let known = (512..=4096).contains(&block_size) && block_size.is_power_of_two();
+        if !known || members.len() != usize::from(layout.members()) {
+            return Err(ImageError::Size(layout.size().0));
+        }
+        let names: Vec<String> = members.iter().map(|member| member.uri.to_string()).collect();
+        let exports = (0..).zip(members).map(|(index, member)| Export {
+            uri: member.uri,
+            size: layout.member_size(),
+            block_size,
+            connection: member.connection,
+            patience: PATIENCE,
+            tls: Arc::new(ClientTls::by_uri()),
+            label: Some(Label { id, index, layout }),
+        });
+        Ok(Image {
+            path: PathBuf::from(names.join(",")),
+            size: layout.size().0,
+            block_size,
+            source: Source::Stripe(exports.collect(), layout),
         })
     }
 
@@ -128,9 +173,7 @@ impl Image {
     /// for [`PATIENCE`]; for other images it has no meaning.
     #[must_use]
     pub fn patient(mut self, patience: Duration) -> Image {
-        if let Source::Export(export) = &mut self.source {
-            export.patience = patience;
-        }
+        self.exports_mut().iter_mut().for_each(|export| export.patience = patience);
         self
     }
 
@@ -138,9 +181,7 @@ impl Image {
     /// images it has no meaning.
     #[must_use]
     pub fn with_tls(mut self, tls: Arc<ClientTls>) -> Image {
-        if let Source::Export(export) = &mut self.source {
-            export.tls = tls;
-        }
+        self.exports_mut().iter_mut().for_each(|export| export.tls = tls.clone());
         self
     }
 
@@ -170,7 +211,7 @@ impl Image {
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.source {
             Source::File(file) => Some(file.file().as_fd()),
-            Source::Memory(_) | Source::Null | Source::Export(_) => None,
+            Source::Memory(_) | Source::Null | Source::Export(_) | Source::Stripe(..) => None,
         }
     }
 
@@ -180,7 +221,7 @@ impl Image {
     pub fn stamp(&self) -> Option<Stamp> {
         match &self.source {
             Source::File(file) => file.stamp(),
-            Source::Memory(_) | Source::Null | Source::Export(_) => None,
+            Source::Memory(_) | Source::Null | Source::Export(_) | Source::Stripe(..) => None,
         }
     }
 
@@ -203,6 +244,10 @@ impl Image {
                 let told = export.connection.as_ref().map(Connection::told);
                 Topology::of(self.block_size, told.unwrap_or_default())
             }
+            // What reaches all members at once, in units of one.
+            Source::Stripe(_, layout) => {
+                Topology::of(self.block_size, Told { min_io: layout.unit().0, ..Told::default() })
+            }
             Source::Null => Topology::plain(self.block_size),
         }
     }
@@ -215,6 +260,14 @@ impl Image {
     /// Where the image lies: a path, the URI of an export, or nothing for a disk without storage.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn exports_mut(&mut self) -> &mut [Export] {
+        match &mut self.source {
+            Source::Export(export) => std::slice::from_mut(&mut **export),
+            Source::Stripe(exports, _) => exports,
+            Source::File(_) | Source::Memory(_) | Source::Null => &mut [],
+        }
     }
 
     pub(crate) fn source_mut(&mut self) -> &mut Source {

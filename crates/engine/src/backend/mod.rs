@@ -37,7 +37,7 @@ use file::File;
 use headgate_devices::{FlashDrive, ModelSpec, Readiness};
 use headgate_qos::SchedulerKind;
 use headgate_units::{Bytes, Nanos, Shares};
-pub use image::Image;
+pub use image::{Image, StripeMember};
 use memory::Memory;
 use moving::Moving;
 use nbd::Nbd;
@@ -169,17 +169,19 @@ impl Execute for Backend {
     }
 }
 
-/// Starts the thread that connects an export; other images need none.
+/// Starts the threads that connect exports, one for each; other images need none.
 ///
 /// # Errors
 /// No thread.
 pub(crate) fn dial(
     source: &mut Source,
     name: &str,
-    outlet: Outlet<Context>,
-) -> io::Result<Option<Line>> {
-    match source {
-        Source::Export(export) => dialer::start(name, export, outlet).map(Some),
-        Source::File(_) | Source::Null | Source::Memory(_) => Ok(None),
-    }
+    outlet: &Outlet<Context>,
+) -> io::Result<Vec<Line>> {
+    let exports = match source {
+        Source::Export(export) => std::slice::from_mut(&mut **export),
+        Source::Stripe(exports, _) => exports.as_mut_slice(),
+        Source::File(_) | Source::Null | Source::Memory(_) => &mut [],
+    };
+    exports.iter_mut().map(|export| dialer::start(name, export, outlet.clone())).collect()
 }

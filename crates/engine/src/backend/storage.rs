@@ -6,6 +6,7 @@ use super::nbd::connection::Export;
 use crate::error::EngineError;
 use crate::request::Access;
 use crate::tables::range_queue::RangeQueue;
+use headgate_stripe::Layout;
 use io_uring::types::Fixed;
 
 /// The storage that an image is made of.
@@ -19,6 +20,8 @@ pub(crate) enum Source {
     Memory(FileImage),
     /// An export of a server.
     Export(Box<Export>),
+    /// Exports of several servers, by member.
+    Stripe(Vec<Export>, Layout),
 }
 
 impl Source {
@@ -26,7 +29,7 @@ impl Source {
         match self {
             Source::File(file) | Source::Memory(file) => file.access(),
             Source::Null => Access::Cached,
-            Source::Export(_) => Access::Direct,
+            Source::Export(_) | Source::Stripe(..) => Access::Direct,
         }
     }
 
@@ -34,7 +37,9 @@ impl Source {
     pub(crate) fn mismatch(&self) -> EngineError {
         match self {
             Source::Null => EngineError::NullImage,
-            Source::File(_) | Source::Memory(_) | Source::Export(_) => EngineError::OtherStorage,
+            Source::File(_) | Source::Memory(_) | Source::Export(_) | Source::Stripe(..) => {
+                EngineError::OtherStorage
+            }
         }
     }
 }
@@ -46,8 +51,8 @@ pub(crate) enum Storage {
     File(OpenFile),
     /// None.
     Null,
-    /// A link to a server.
-    Link(u32),
+    /// Links to a server or to several.
+    Remote(u32),
     /// None of its own: what is asked of a moving disk's front is asked of the two sides.
     Moving,
 }
@@ -58,7 +63,7 @@ impl Storage {
     pub(crate) fn file(&self) -> Option<&OpenFile> {
         match self {
             Storage::File(file) => Some(file),
-            Storage::Null | Storage::Link(_) | Storage::Moving => None,
+            Storage::Null | Storage::Remote(_) | Storage::Moving => None,
         }
     }
 
@@ -70,11 +75,11 @@ impl Storage {
         }
     }
 
-    /// The link to the server, where there is one.
+    /// The remote disk, where it is one.
     #[inline]
-    pub(crate) fn link(&self) -> Option<u32> {
+    pub(crate) fn remote(&self) -> Option<u32> {
         match self {
-            Storage::Link(link) => Some(*link),
+            Storage::Remote(remote) => Some(*remote),
             Storage::File(_) | Storage::Null | Storage::Moving => None,
         }
     }
@@ -123,7 +128,7 @@ mod tests {
         let of = |image| Storage::File(OpenFile { image, fixed: Fixed(0) }).range_queue();
         assert!(matches!(of(on_disk), RangeQueue::OneAtATime { .. }));
         assert!(matches!(of(in_memory), RangeQueue::Unbounded));
-        for other in [Storage::Null, Storage::Link(0)] {
+        for other in [Storage::Null, Storage::Remote(0)] {
             assert!(matches!(other.range_queue(), RangeQueue::Unbounded));
         }
     }

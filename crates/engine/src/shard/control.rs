@@ -200,7 +200,7 @@ impl Shard {
         name: String,
         image: Image,
         policy: Policy,
-        line: Option<Line>,
+        lines: Vec<Line>,
     ) -> Result<usize, Refused> {
         let Core { ctx, datastores, .. } = &mut self.core;
         let (access, size, block_size) = (image.access(), image.size(), image.block_size());
@@ -213,7 +213,7 @@ impl Shard {
         let writes = Writes::Allowed;
         let info = DiskInfo { name, size: size.0, block_size, topology, writes };
         let key = ctx.tables.disks.vacant_key() as u32;
-        let opening = Opening { key, source, size, shares: policy.shares(), line };
+        let opening = Opening { key, source, size, shares: policy.shares(), lines };
         let storage = store.backend.open(ctx, opening)?;
         let queue = store.gate.register(ctx.now, policy);
         let ranges = storage.range_queue();
@@ -488,7 +488,10 @@ impl Shard {
                 needed_depth: self.needed_depth(disk),
                 latency: self.latency(disk),
                 ports: clients.ports.len(),
-                remote: disk.storage.link().and_then(|link| self.core.ctx.links.snapshot(link)),
+                remote: disk
+                    .storage
+                    .remote()
+                    .and_then(|remote| self.core.ctx.links.snapshot(remote)),
                 stats: disk.stats.snapshot(now),
                 trouble: disk.trouble.snapshot(),
                 flash: self

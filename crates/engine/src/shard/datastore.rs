@@ -240,7 +240,7 @@ impl Datastore {
         let (request, queue) = (slot.request, disk.queues.of(slot.lane));
         let mut charge = Charge::NONE;
         match slot.stage {
-            Stage::Queued | Stage::Free | Stage::Withdrawn | Stage::Held => {}
+            Stage::Queued | Stage::Free | Stage::Withdrawn | Stage::Held | Stage::Part => {}
             Stage::Dispatched => {
                 charge = Charge { cost: slot.cost, phase: slot.phase };
                 disk.in_flight -= 1;

@@ -97,7 +97,7 @@ impl Rig {
             name.into(),
             prepare(image),
             Policy::default(),
-            None,
+            Vec::new(),
         );
         let key = opened.map_err(|(e, _)| e).unwrap();
         let (sender, ended) = channel();

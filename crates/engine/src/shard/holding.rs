@@ -52,7 +52,7 @@ impl HoldingDisks {
 /// Whether anything between us and the storage may keep writes that were acknowledged.
 fn cached(disk: &ShardDisk) -> Access {
     // Nobody knows what a server does.
-    if disk.storage.link().is_some() { Access::Cached } else { disk.access }
+    if disk.storage.remote().is_some() { Access::Cached } else { disk.access }
 }
 
 impl Datastore {

@@ -203,7 +203,8 @@ mod tests {
             let backend = Backend::new(BackendSpec::Null, kind);
             let store = shard.add_datastore("store".into(), backend, None, scheduler, 8);
             let image = Image::null(Bytes::from_mib(1)).unwrap();
-            let opened = shard.open_disk(store, "disk".into(), image, Policy::default(), None);
+            let opened =
+                shard.open_disk(store, "disk".into(), image, Policy::default(), Vec::new());
             let disk = opened.map_err(|(e, _)| e).unwrap() as u32;
             Rig { shard, mailbox, inbox, disk }
         }

@@ -35,7 +35,7 @@ impl Shard {
         let image = match &disk.storage {
             Storage::File(file) => Some(file.image.share().map_err(ResizeError::Io)?),
             Storage::Null => None,
-            Storage::Link(_) => return Err(ResizeError::Export.into()),
+            Storage::Remote(_) => return Err(ResizeError::Export.into()),
             Storage::Moving => return Err(ResizeError::Moving.into()),
         };
         let before = disk.info.size;

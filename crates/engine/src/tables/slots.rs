@@ -20,6 +20,15 @@ pub(crate) enum Stage {
     Dispatched,
     /// Failed by the storage, and held until that is in no trouble any more.
     Held,
+    /// A part of a request of a striped disk: it is in no queue, window or account.
+    Part,
+}
+
+/// Whose part it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The request that it is a part of.
+    pub whole: u32,
 }
 
 /// Where a request is among its datastore's layers.
@@ -47,6 +56,8 @@ pub(crate) enum Zeroing {
 pub(crate) struct Slot {
     pub request: Request,
     pub stage: Stage,
+    /// `None`: it is a request of a port.
+    pub part: Option<Part>,
     pub step: Step,
     pub disk: u32,
     pub port: u32,
@@ -81,6 +92,19 @@ pub(crate) struct Slot {
     pub extents: Vec<Extent>,
 }
 
+impl Slot {
+    /// One more piece of memory, behind those that it has.
+    pub(crate) fn add_buffer(&mut self, piece: libc::iovec) {
+        if let Some(last) = self.buffers.last_mut()
+            && last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == piece.iov_base.cast()
+        {
+            last.iov_len += piece.iov_len;
+        } else {
+            self.buffers.push(piece);
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     slots: Vec<Slot>,
@@ -101,6 +125,7 @@ impl Slots {
             self.slots.push(Slot {
                 request,
                 stage: Stage::Free,
+                part: None,
                 step: Step::Main,
                 disk,
                 port,
@@ -128,6 +153,7 @@ impl Slots {
         let slot = &mut self.slots[key as usize];
         slot.request = request;
         slot.stage = Stage::Queued;
+        slot.part = None;
         slot.step = Step::Main;
         slot.disk = disk;
         slot.port = port;
@@ -147,9 +173,24 @@ impl Slots {
         key
     }
 
-    /// All that are taken. O(most that ever were).
+    /// Takes a slot for a part of a request, of this range of a server's export. It has no buffers
+    /// yet.
+    pub(crate) fn take_part(&mut self, whole: u32, offset: u64, len: u64) -> u32 {
+        let Slot { request, disk, port, lane, priority, arrived, .. } = self[whole];
+        let key = self.take(Request { offset, len, ..request }, disk, port, &[], arrived);
+        let slot = &mut self[key];
+        slot.stage = Stage::Part;
+        slot.part = Some(Part { whole });
+        slot.lane = lane;
+        slot.priority = priority;
+        slot.parties = 1;
+        key
+    }
+
+    /// All requests that are taken, without the parts of some. O(most that ever were).
     pub(crate) fn under_way(&self) -> impl Iterator<Item = (u32, &Slot)> {
-        (0..).zip(&self.slots).filter(|(_, slot)| slot.stage != Stage::Free)
+        let is_request = |slot: &Slot| !matches!(slot.stage, Stage::Free | Stage::Part);
+        (0..).zip(&self.slots).filter(move |(_, slot)| is_request(slot))
     }
 
     pub(crate) fn free(&mut self, key: u32) {

@@ -16,4 +16,5 @@ mod remote;
 mod resize;
 mod settled;
 mod stalls;
+mod stripes;
 mod support;

@@ -22,7 +22,7 @@ pub(super) struct Create {
     #[arg(long, value_name = "DATASTORE")]
     pub(super) datastore: Option<Name>,
     /// Export of the NBD server that becomes the disk, with its content; for datastores made with
-    /// --nbd
+    /// --nbd. With --stripe, the export of this name at each server
     #[arg(long, value_name = "NAME")]
     pub(super) export: Option<String>,
     /// Virtual machine that the disk belongs to
@@ -42,6 +42,10 @@ pub(super) struct Create {
     /// Create the disk even if its reservation overbooks the datastore
     #[arg(long)]
     pub(super) force: bool,
+    /// Make a new striped disk of exports that hold something, or are members of one: what they
+    /// hold is lost
+    #[arg(long)]
+    pub(super) overwrite: bool,
     #[command(flatten)]
     pub(super) print: Print,
 }
@@ -60,6 +64,7 @@ impl Create {
             read_only: self.read_only,
             moved_from: self.moved_from,
             force: force(self.force),
+            overwrite: force(self.overwrite),
         }
     }
 }

@@ -46,6 +46,7 @@ pub(super) enum Datastore {
         headgate datastore add flash --emulated ssd=2G,isolation=dynamic,aged=yes --scheduler fifo\n  \
         headgate datastore add lun --block /dev/disk/by-id/wwn-0x5000c500a1b2c3d4 --queue-depth 64\n  \
         headgate datastore add far --nbd nbd://10.0.0.7 --capacity 5000\n  \
+        headgate datastore add wide --stripe nbds://n1,nbds://n2,nbds://n3 --capacity 15000\n  \
         headgate datastore add scratch --memory 2G\n  \
         headgate datastore add slow --dir /mnt/hdd/headgate --layer trace=10000 --layer delay=5ms,on=write"
     )]
@@ -134,10 +135,15 @@ pub(super) struct Add {
     name: Name,
     #[command(flatten)]
     backend: Backend,
+    /// With --stripe: of new disks, how many bytes lie on one server before the next one has its
+    /// turn; a power of two from 4K to 64M [default: 256K]
+    #[arg(long, value_name = "SIZE", requires = "stripe")]
+    stripe_unit: Option<Bytes>,
     /// Scheduler that orders the requests of its disks; sfq and fifo exist for comparison
     #[arg(long, default_value = "mclock", value_parser = values::one_of(SCHEDULERS))]
     scheduler: Scheduler,
-    /// Most requests outstanding at the device, 1 to 4096 [default: 128, emulated: 32]
+    /// Most requests outstanding at the device, 1 to 4096 [default: 128, for
+    /// each server of --stripe; emulated: 32]
     #[arg(long, value_name = "N")]
     queue_depth: Option<u32>,
     /// Rate that can be reserved on it, in worst-case random IOPS; 'headgate datastore calibrate'
@@ -236,6 +242,10 @@ struct Backend {
     /// of 'serve --nbd-tls'
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
+    /// NBD servers over which each disk is striped: URIs as of --nbd, with commas between them.
+    /// Each has an export of the disk
+    #[arg(long, value_name = "URI,URI,...", value_delimiter = ',')]
+    stripe: Option<Vec<String>>,
     /// RAM disks of so much together. Nothing on them survives the daemon
     #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
@@ -259,6 +269,8 @@ impl Add {
                 block: self.backend.block.as_deref().map(absolute).transpose()?,
                 emulated: self.backend.emulated,
                 nbd: self.backend.nbd,
+                stripe: self.backend.stripe,
+                stripe_unit: self.stripe_unit,
                 memory: self.backend.memory,
             },
             scheduler: self.scheduler,

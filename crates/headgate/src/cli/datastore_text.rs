@@ -14,10 +14,21 @@ use headgate_placement::State;
 use headgate_units::Nanos;
 
 fn storage(backend: &BackendSpec) -> String {
-    let BackendSpec { dir, block, emulated, nbd, memory } = backend;
+    let BackendSpec { dir, block, emulated, nbd, stripe, stripe_unit, memory } = backend;
     let memory = memory.map(|size| size.to_string());
-    let kinds =
-        [("dir", dir), ("block", block), ("emulated", emulated), ("nbd", nbd), ("memory", &memory)];
+    let stripe = stripe.as_ref().map(|servers| servers.join(","));
+    let stripe = stripe.map(|servers| match stripe_unit {
+        Some(unit) => format!("{servers} in units of {unit}"),
+        None => servers,
+    });
+    let kinds = [
+        ("dir", dir),
+        ("block", block),
+        ("emulated", emulated),
+        ("nbd", nbd),
+        ("stripe", &stripe),
+        ("memory", &memory),
+    ];
     let given = kinds.iter().find_map(|(kind, value)| Some(format!("{kind} {}", value.as_ref()?)));
     given.unwrap_or_else(|| "-".into())
 }

@@ -4,7 +4,7 @@ use super::copy::{self, CopyDisk, Snapshot};
 use super::create::Create;
 use super::disk_export::DiskExport;
 use super::disk_import::{self, DiskImport};
-use super::disk_text::{block_sizes, describe_connection, exports, lease};
+use super::disk_text::{block_sizes, describe_connection, exports, lease, servers};
 use super::error::CliError;
 use super::incomplete::is_incomplete;
 use super::migrate::{self, Migrate};
@@ -477,6 +477,8 @@ fn describe(disk: &types::Disk) -> String {
         ),
     ];
     lines.extend(placement::disk(&disk.placement));
+    let servers = disk.connection.as_ref().map(servers).unwrap_or_default();
+    lines.extend(servers.into_iter().map(|(server, line)| (server, Some(line))));
     description(&lines)
 }
 

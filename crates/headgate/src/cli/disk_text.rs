@@ -2,7 +2,7 @@
 
 use headgate_api::leases::{Lease, LeasePlace};
 use headgate_api::types;
-use headgate_model::{BlockSizes, Connection, ConnectionState};
+use headgate_model::{BlockSizes, Connection, ConnectionState, ReceivedIos, ServerConnection};
 use headgate_units::Bytes;
 
 pub(super) fn block_sizes(sizes: &BlockSizes) -> String {
@@ -21,15 +21,42 @@ pub(super) fn block_sizes(sizes: &BlockSizes) -> String {
     text
 }
 
-pub(super) fn describe_connection(connection: &Connection) -> String {
-    let mut text = match (connection.state, &connection.reason) {
+fn connection_state(state: ConnectionState, reason: Option<&str>) -> String {
+    match (state, reason) {
         (ConnectionState::Connected, _) => "connected".to_owned(),
         (ConnectionState::Waiting, None) => "none yet, requests wait".into(),
         (ConnectionState::Waiting, Some(reason)) => format!("none, requests wait: {reason}"),
         (ConnectionState::Failing, reason) => {
-            format!("none, requests fail: {}", reason.as_deref().unwrap_or("no answer"))
+            format!("none, requests fail: {}", reason.unwrap_or("no answer"))
         }
+    }
+}
+
+/// A line for each server of a striped disk, with its URI; nothing for other disks.
+pub(super) fn servers(connection: &Connection) -> Vec<(&str, String)> {
+    if connection.servers.len() < 2 {
+        return Vec::new();
+    }
+    let line = |server: &ServerConnection| {
+        let mut text = connection_state(server.state, server.reason.as_deref());
+        if server.outstanding > 0 {
+            text.push_str(&format!(", {} outstanding", server.outstanding));
+        }
+        if server.waiting > 0 {
+            text.push_str(&format!(", {} waiting", server.waiting));
+        }
+        if let Some(ReceivedIos { ios, by_reservation }) = server.received {
+            text.push_str(&format!(", received {ios} IOs, {by_reservation} by reservation"));
+        } else if server.state == ConnectionState::Connected {
+            text.push_str(", does not count what it gives");
+        }
+        text
     };
+    connection.servers.iter().map(|server| (server.server.as_str(), line(server))).collect()
+}
+
+pub(super) fn describe_connection(connection: &Connection) -> String {
+    let mut text = connection_state(connection.state, connection.reason.as_deref());
     if connection.reconnects > 0 {
         text.push_str(&format!("; {} reconnects", connection.reconnects));
     }

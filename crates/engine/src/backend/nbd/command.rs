@@ -96,12 +96,16 @@ pub(crate) fn modifies(op: Op) -> bool {
     matches!(op, Op::Write(_) | Op::WriteZeroes { .. } | Op::Discard)
 }
 
-/// Does its end promise that something can be read that only a flush makes durable.
+/// Does its end promise that something can be read that only a flush makes durable. By the
+/// specification a flush covers what was trimmed, too.
 pub(crate) fn owes_flush(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Write(Durability::Cached) | Op::WriteZeroes { durability: Durability::Cached, .. }
-    )
+    match op {
+        Op::Write(durability) | Op::WriteZeroes { durability, .. } => {
+            durability == Durability::Cached
+        }
+        Op::Discard => true,
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 use super::offer::{Offer, Unusable};
 use crate::topology::Told;
 use headgate_nbd::client::handshake::ReplyStyle;
+use headgate_nbd::counters::Counting;
 use headgate_nbd::uri::Uri;
-use headgate_nbd_io::{ClientTls, Dial, DialError, say_goodbye};
+use headgate_nbd_io::{ClientTls, Dial, DialError, Direct, Opened, say_goodbye};
+use headgate_stripe::{LABEL_LEN, Label, LabelError, Mismatch};
 use headgate_units::Bytes;
 use rustix::net::{Shutdown, shutdown};
 use std::io;
@@ -45,6 +47,46 @@ pub enum RemoteError {
         /// What is in the way.
         why: Unusable,
     },
+    /// Its label cannot be read.
+    #[error("export '{export}' of {server}: the label of its stripes cannot be read: {source}")]
+    LabelUnread {
+        /// The server.
+        server: String,
+        /// The export.
+        export: String,
+        /// What the server or the system says.
+        source: io::Error,
+    },
+    /// It cannot be labelled.
+    #[error("export '{export}' of {server} cannot be labelled: {source}")]
+    NotLabelled {
+        /// The server.
+        server: String,
+        /// The export.
+        export: String,
+        /// What the server or the system says.
+        source: io::Error,
+    },
+    /// It has no label of a striped disk.
+    #[error("export '{export}' of {server}: {why}")]
+    Label {
+        /// The server.
+        server: String,
+        /// The export.
+        export: String,
+        /// What is there instead.
+        why: LabelError,
+    },
+    /// It is a part of another disk, or another part of the disk.
+    #[error("export '{export}' of {server}: {why}")]
+    Member {
+        /// The server.
+        server: String,
+        /// The export.
+        export: String,
+        /// How it differs.
+        why: Mismatch,
+    },
     /// It is not the export that the disk was made on.
     #[error(
         "export '{export}' of {server} has {found} bytes in blocks of {found_block}, and the disk {expected} in blocks of \
@@ -78,6 +120,8 @@ pub(crate) struct Export {
     pub patience: Duration,
     /// What a server over TLS needs.
     pub tls: Arc<ClientTls>,
+    /// Of an export that holds a part of a striped disk.
+    pub label: Option<Label>,
 }
 
 /// A negotiated connection to one export. Dropping it says goodbye to the server and never blocks.
@@ -85,6 +129,7 @@ pub(crate) struct Export {
 pub struct Connection {
     socket: OwnedFd,
     offer: Offer,
+    counting: Counting,
 }
 
 impl Connection {
@@ -96,21 +141,53 @@ impl Connection {
     /// See [`RemoteError`].
     pub fn open(uri: &Uri, patience: Duration, tls: &ClientTls) -> Result<Connection, RemoteError> {
         let deadline = Instant::now() + patience;
-        let server = || uri.server().to_string();
-        let connect = |source| RemoteError::Connect { server: server(), source };
-        let silence = Some(SILENCE);
-        let dial = Dial { style: ReplyStyle::Simple, deadline, silence, tls };
-        let opened = dial.open(uri).map_err(|error| match error {
-            DialError::Connect(source) => connect(source),
-            source => RemoteError::Handshake { server: server(), source },
+        let opened = dial(uri, deadline, tls, ReplyStyle::Simple)?;
+        Connection::check_opened(uri, opened)
+    }
+
+    /// The same for an export that holds a part of a striped disk: it has this label. The server is
+    /// asked for its counters.
+    ///
+    /// # Errors
+    /// See [`RemoteError`].
+    pub fn open_member(
+        uri: &Uri,
+        patience: Duration,
+        tls: &ClientTls,
+        label: &Label,
+    ) -> Result<Connection, RemoteError> {
+        let deadline = Instant::now() + patience;
+        let mut opened = dial(uri, deadline, tls, ReplyStyle::Counted)?;
+        let names = || (uri.server().to_string(), uri.export.clone());
+        let mut bytes = [0; LABEL_LEN];
+        Direct::new(&mut opened, deadline).read(0, &mut bytes).map_err(|source| {
+            let (server, export) = names();
+            RemoteError::LabelUnread { server, export, source }
         })?;
+        let found = Label::from_bytes(&bytes).map_err(|why| {
+            let (server, export) = names();
+            RemoteError::Label { server, export, why }
+        })?;
+        found.check(label).map_err(|why| {
+            let (server, export) = names();
+            RemoteError::Member { server, export, why }
+        })?;
+        Connection::check_opened(uri, opened)
+    }
+
+    fn check_opened(uri: &Uri, opened: Opened) -> Result<Connection, RemoteError> {
+        let server = || uri.server().to_string();
         let offer = Offer::check(opened.info).map_err(|why| RemoteError::Unusable {
             server: server(),
             export: uri.export.clone(),
             why,
         })?;
-        let socket = opened.socket.into_transmission().map_err(connect)?;
-        Ok(Connection { socket, offer })
+        let counting = opened.counters;
+        let socket = opened
+            .socket
+            .into_transmission()
+            .map_err(|source| RemoteError::Connect { server: server(), source })?;
+        Ok(Connection { socket, offer, counting })
     }
 
     /// The export's size.
@@ -131,9 +208,27 @@ impl Connection {
 
     /// Is the export still the one that a disk of this size and block size was made on.
     pub(crate) fn check(&self, uri: &Uri, size: Bytes, block_size: u32) -> Result<(), RemoteError> {
-        if self.size() == size && self.block_size() <= block_size {
+        if self.size() == size {
+            self.check_room(uri, size, block_size)
+        } else {
+            self.changed(uri, size, block_size)
+        }
+    }
+
+    /// Has the export room for so much of a disk of this block size.
+    pub(crate) fn check_room(
+        &self,
+        uri: &Uri,
+        size: Bytes,
+        block_size: u32,
+    ) -> Result<(), RemoteError> {
+        if self.size() >= size && self.block_size() <= block_size {
             return Ok(());
         }
+        self.changed(uri, size, block_size)
+    }
+
+    fn changed(&self, uri: &Uri, size: Bytes, block_size: u32) -> Result<(), RemoteError> {
         Err(RemoteError::Changed {
             server: uri.server().to_string(),
             export: uri.export.clone(),
@@ -142,6 +237,11 @@ impl Connection {
             expected: size.0,
             expected_block: block_size,
         })
+    }
+
+    /// Whether the server counts what the disk receives.
+    pub(crate) fn counting(&self) -> Counting {
+        self.counting
     }
 
     pub(crate) fn offer(&self) -> Offer {
@@ -159,6 +259,23 @@ impl Connection {
             tracing::trace!("shutdown: {e}");
         }
     }
+}
+
+/// Connects and opens an export.
+pub(super) fn dial(
+    uri: &Uri,
+    deadline: Instant,
+    tls: &ClientTls,
+    style: ReplyStyle,
+) -> Result<Opened, RemoteError> {
+    let dial = Dial { style, deadline, silence: Some(SILENCE), tls };
+    dial.open(uri).map_err(|error| {
+        let server = uri.server().to_string();
+        match error {
+            DialError::Connect(source) => RemoteError::Connect { server, source },
+            source => RemoteError::Handshake { server, source },
+        }
+    })
 }
 
 impl Drop for Connection {

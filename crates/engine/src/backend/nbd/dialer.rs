@@ -8,6 +8,7 @@ use crate::backend::context::Context;
 use crate::kernel::mailbox::Outlet;
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::ClientTls;
+use headgate_stripe::Label;
 use headgate_units::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ pub(crate) fn start(name: &str, export: &mut Export, outlet: Outlet<Context>) ->
         calls,
         patience: export.patience,
         tls: export.tls.clone(),
+        label: export.label,
         since: Instant::now(),
         pause: BACKOFF_MIN,
         connected: None,
@@ -50,7 +52,8 @@ pub(crate) fn start(name: &str, export: &mut Export, outlet: Outlet<Context>) ->
     // The kernel's names of threads have 15 bytes.
     let name: String = format!("nbd {name}").chars().filter(char::is_ascii).take(15).collect();
     std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || dialer.run())?;
-    Ok(Line { id, connection, patience: export.patience, lost })
+    let server = export.uri.server().to_string();
+    Ok(Line { id, server, connection, patience: export.patience, lost })
 }
 
 /// The standard library's resolver needs some of it.
@@ -65,6 +68,7 @@ struct Dialer {
     calls: Receiver<Lost>,
     patience: Duration,
     tls: Arc<ClientTls>,
+    label: Option<Label>,
     /// When the connection was lost.
     since: Instant,
     /// Until the next attempt.
@@ -109,7 +113,7 @@ impl Dialer {
                 }
                 Err(e) => {
                     tracing::debug!(server = %self.uri, error = %e, "no connection");
-                    if matches!(e, RemoteError::Changed { .. } | RemoteError::Unusable { .. }) {
+                    if is_another(&e) {
                         self.give_up(e.to_string())?;
                     } else {
                         self.report(e.to_string())?;
@@ -125,8 +129,18 @@ impl Dialer {
         let left = self.patience.saturating_sub(self.since.elapsed());
         let patience =
             if left.is_zero() { HANDSHAKE } else { left.clamp(Duration::from_secs(1), HANDSHAKE) };
-        let connection = Connection::open(&self.uri, patience, &self.tls)?;
-        connection.check(&self.uri, self.size, self.block_size)?;
+        let connection = match &self.label {
+            None => {
+                let connection = Connection::open(&self.uri, patience, &self.tls)?;
+                connection.check(&self.uri, self.size, self.block_size)?;
+                connection
+            }
+            Some(label) => {
+                let connection = Connection::open_member(&self.uri, patience, &self.tls, label)?;
+                connection.check_room(&self.uri, self.size, self.block_size)?;
+                connection
+            }
+        };
         Ok(connection)
     }
 
@@ -158,6 +172,20 @@ impl Dialer {
     }
 }
 
+/// Whether the export is not, or not any more, the one that the disk lies on: nobody waits for it.
+fn is_another(error: &RemoteError) -> bool {
+    match error {
+        RemoteError::Changed { .. }
+        | RemoteError::Unusable { .. }
+        | RemoteError::Label { .. }
+        | RemoteError::Member { .. } => true,
+        RemoteError::Connect { .. }
+        | RemoteError::Handshake { .. }
+        | RemoteError::LabelUnread { .. }
+        | RemoteError::NotLabelled { .. } => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +204,7 @@ mod tests {
             connection: None,
             patience: PATIENCE,
             tls: Arc::new(ClientTls::by_uri()),
+            label: None,
         };
         let told = |export: &mut Export, ask: fn(&Line)| {
             let (mailbox, inbox) = Mailbox::<Context>::new().unwrap();

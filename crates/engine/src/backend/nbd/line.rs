@@ -41,6 +41,8 @@ pub(crate) enum Outlook {
 #[derive(Debug)]
 pub(crate) struct Line {
     pub id: LinkId,
+    /// The server, for people.
+    pub server: String,
     pub connection: Option<Connection>,
     /// For how long requests wait for a server that is gone or silent.
     pub patience: Duration,

@@ -10,24 +10,25 @@
 
 use headgate_units::Nanos;
 
-/// One disk's account of acknowledged and flushed writes.
+/// One connection's account of acknowledged and flushed writes.
 #[derive(Debug, Default)]
-pub(crate) struct Losses {
+pub(crate) struct Account {
     /// Writes acknowledged on this connection that only a flush makes durable.
     acknowledged: u64,
     /// Of those, how many a completed flush covers.
     flushed: u64,
-    /// Connections that were lost with writes that no flush covered.
-    count: u64,
-    /// When the last of them was lost.
-    at: Nanos,
-    /// A client went away without having been told.
-    untold: bool,
+    /// Whether a flush has succeeded since the link was made.
+    asked: Asked,
 }
 
-/// How many of the losses a client has been told of.
+/// Whether a server was ever asked to flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LossEpoch(u64);
+enum Asked {
+    /// It may have writes of a predecessor of this process in its cache.
+    #[default]
+    Never,
+    Once,
+}
 
 /// What a flush covers: what was acknowledged when it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,16 +43,7 @@ pub(crate) enum Lost {
     Perhaps,
 }
 
-/// Whether a flush may be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FlushDecision {
-    /// It may.
-    Send,
-    /// It fails: it covers writes that may be lost.
-    Fail,
-}
-
-impl Losses {
+impl Account {
     /// A write was acknowledged that only a flush makes durable.
     pub(crate) fn on_acknowledged(&mut self) {
         self.acknowledged += 1;
@@ -65,17 +57,51 @@ impl Losses {
     /// A flush has succeeded, on the connection that it was sent on.
     pub(crate) fn on_flushed(&mut self, covered: Covered) {
         self.flushed = self.flushed.max(covered.0);
+        self.asked = Asked::Once;
+    }
+
+    /// Whether a flush has anything to make durable there.
+    pub(crate) fn owes_flush(&self) -> bool {
+        self.asked == Asked::Never || self.acknowledged > self.flushed
     }
 
     /// The connection is lost.
-    pub(crate) fn on_lost(&mut self, now: Nanos) -> Lost {
+    pub(crate) fn on_lost(&mut self) -> Lost {
         let lost = if self.acknowledged > self.flushed { Lost::Perhaps } else { Lost::Nothing };
         (self.acknowledged, self.flushed) = (0, 0);
-        if lost == Lost::Perhaps {
-            self.count += 1;
-            self.at = now;
-        }
         lost
+    }
+}
+
+/// One disk's losses, at all of its servers, and who was told of them.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    /// Connections that were lost with writes that no flush covered.
+    count: u64,
+    /// When the last of them was lost.
+    at: Nanos,
+    /// A client went away without having been told.
+    untold: bool,
+}
+
+/// How many of the losses a client has been told of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LossEpoch(u64);
+
+/// Whether a flush may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlushDecision {
+    /// It may.
+    Send,
+    /// It fails: it covers writes that may be lost.
+    Fail,
+}
+
+impl Losses {
+    /// A connection was lost with writes that no flush covered.
+    pub(crate) fn on_loss(&mut self, now: Nanos) {
+        self.count += 1;
+        self.at = now;
     }
 
     /// A client comes. It answers for one that left untold: that may have been the same machine.
@@ -117,35 +143,48 @@ mod tests {
     const LOST: Nanos = Nanos(10);
     const AFTER: Nanos = Nanos(11);
 
-    /// An account with one write that is lost, and a client that came before.
+    /// A loss, and a client that came before.
     fn after_a_loss() -> (Losses, LossEpoch) {
         let mut losses = Losses::default();
         let epoch = losses.on_client();
-        losses.on_acknowledged();
-        assert_eq!(losses.on_lost(LOST), Lost::Perhaps);
+        losses.on_loss(LOST);
         (losses, epoch)
     }
 
     #[test]
     fn flushed_writes_are_not_lost() {
-        let mut losses = Losses::default();
-        let mut epoch = losses.on_client();
-        assert_eq!(losses.on_lost(LOST), Lost::Nothing);
-        losses.on_acknowledged();
-        let covered = losses.cover();
-        losses.on_flushed(covered);
-        assert_eq!(losses.on_lost(LOST), Lost::Nothing);
-        assert_eq!(losses.judge(AFTER, &mut epoch), FlushDecision::Send);
+        let mut account = Account::default();
+        assert_eq!(account.on_lost(), Lost::Nothing);
+        account.on_acknowledged();
+        let covered = account.cover();
+        account.on_flushed(covered);
+        assert_eq!(account.on_lost(), Lost::Nothing);
+        account.on_acknowledged();
+        assert_eq!(account.on_lost(), Lost::Perhaps);
     }
 
     #[test]
     fn a_flush_covers_what_was_acknowledged_before_it_was_sent() {
-        let mut losses = Losses::default();
-        losses.on_acknowledged();
-        let covered = losses.cover();
-        losses.on_acknowledged();
-        losses.on_flushed(covered);
-        assert_eq!(losses.on_lost(LOST), Lost::Perhaps);
+        let mut account = Account::default();
+        account.on_acknowledged();
+        let covered = account.cover();
+        account.on_acknowledged();
+        account.on_flushed(covered);
+        assert!(account.owes_flush());
+        assert_eq!(account.on_lost(), Lost::Perhaps);
+    }
+
+    #[test]
+    fn a_server_is_asked_once_for_what_a_predecessor_has_written_and_then_for_ours() {
+        let mut account = Account::default();
+        assert!(account.owes_flush());
+        let covered = account.cover();
+        account.on_flushed(covered);
+        assert!(!account.owes_flush());
+        account.on_acknowledged();
+        assert!(account.owes_flush());
+        assert_eq!(account.on_lost(), Lost::Perhaps);
+        assert!(!account.owes_flush(), "what is lost is told of by the losses");
     }
 
     #[test]
@@ -156,8 +195,7 @@ mod tests {
         assert_eq!(losses.judge(AFTER, &mut first), FlushDecision::Send);
         assert_eq!(losses.judge(AFTER, &mut second), FlushDecision::Fail);
         assert_eq!(losses.judge(AFTER, &mut second), FlushDecision::Send);
-        losses.on_acknowledged();
-        assert_eq!(losses.on_lost(Nanos(20)), Lost::Perhaps);
+        losses.on_loss(Nanos(20));
         assert_eq!(losses.judge(Nanos(21), &mut first), FlushDecision::Fail);
         assert_eq!(losses.judge(Nanos(21), &mut first), FlushDecision::Send);
     }

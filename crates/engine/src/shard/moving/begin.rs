@@ -362,8 +362,8 @@ impl Core {
 
     /// What a client that comes to a disk knows of what its server may have lost.
     pub(in crate::shard) fn epoch_of_client(&mut self, disk: u32) -> LossEpoch {
-        let link = self.ctx.tables.disks[disk as usize].storage.link();
-        link.map_or_else(LossEpoch::default, |link| self.ctx.links.on_client(link))
+        let remote = self.ctx.tables.disks[disk as usize].storage.remote();
+        remote.map_or_else(LossEpoch::default, |remote| self.ctx.links.on_client(remote))
     }
 
     /// Whether nothing of a move is under way any more.

@@ -51,8 +51,25 @@ pub enum Manner {
     Error(u32),
 }
 
+/// The option of `docs/nbd-counters.md`.
+const OPT_COUNTERS: u32 = 0x4847_0001;
+
+/// What a request said of the service elsewhere, in millionths of an IO and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    pub delta: u64,
+    pub rho: u64,
+    pub bytes: u64,
+    pub ioprio: u16,
+}
+
 #[derive(Debug)]
 pub struct State {
+    /// What it says that each request was charged, all and by reservation, in millionths of an IO;
+    /// `None`: it does not know of counters.
+    pub counts: Option<[u64; 2]>,
+    /// What requests have said.
+    pub said: Vec<Said>,
     pub flags: u16,
     /// Smallest, preferred, largest.
     pub block_sizes: Option<[u32; 3]>,
@@ -87,6 +104,8 @@ impl Server {
     pub fn stopped(size: usize) -> Server {
         let dir = tempfile::tempdir().unwrap();
         let state = State {
+            counts: None,
+            said: Vec::new(),
             flags: EVERYTHING,
             block_sizes: None,
             manner: Manner::InOrder,
@@ -171,7 +190,7 @@ impl Drop for Server {
 }
 
 fn serve(mut stream: UnixStream, state: &Mutex<State>) -> io::Result<()> {
-    handshake(&mut stream, state)?;
+    let counted = handshake(&mut stream, state)?;
     if state.lock().unwrap().manner == Manner::HangUp {
         return stream.shutdown(Shutdown::Both);
     }
@@ -194,12 +213,27 @@ fn serve(mut stream: UnixStream, state: &Mutex<State>) -> io::Result<()> {
         } else {
             stream.read_exact(&mut head)?;
         }
+        if counted == Counted::Yes && be16(&head, 6) != Some(command::DISC) {
+            let mut report = [0; 32];
+            stream.read_exact(&mut report)?;
+            assert_eq!(report[26..], [0; 6]);
+            state.lock().unwrap().said.push(Said {
+                delta: be64(&report, 0).unwrap(),
+                rho: be64(&report, 8).unwrap(),
+                bytes: be64(&report, 16).unwrap(),
+                ioprio: be16(&report, 24).unwrap(),
+            });
+        }
         let manner = state.lock().unwrap().manner;
         let early = manner == Manner::Early && be16(&head, 6) == Some(command::WRITE);
         if early {
             stream.write_all(&simple(SIMPLE_REPLY_MAGIC, 0, be64(&head, 8).unwrap()))?;
         }
-        let Some(reply) = answer(&mut stream, &head, state)? else { return Ok(()) };
+        let Some(mut reply) = answer(&mut stream, &head, state)? else { return Ok(()) };
+        if counted == Counted::Yes && reply.len() >= 16 {
+            let counts = state.lock().unwrap().counts.unwrap_or_default();
+            reply.splice(16..16, counts.map(u64::to_be_bytes).concat());
+        }
         match manner {
             Manner::Reversed => replies.push(reply),
             _ if !replies.is_empty() => replies.push(reply),
@@ -225,13 +259,38 @@ impl State {
     }
 }
 
-fn handshake(stream: &mut UnixStream, state: &Mutex<State>) -> io::Result<()> {
+/// Whether a client and the server have agreed on counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    Yes,
+    No,
+}
+
+fn handshake(stream: &mut UnixStream, state: &Mutex<State>) -> io::Result<Counted> {
     stream.write_all(&GREETING_MAGIC.to_be_bytes())?;
     stream.write_all(&OPTION_MAGIC.to_be_bytes())?;
     stream.write_all(&3u16.to_be_bytes())?;
     stream.read_exact(&mut [0; 4])?;
+    let mut counted = Counted::No;
     let mut head = [0; 16];
     stream.read_exact(&mut head)?;
+    if be32(&head, 8) == Some(OPT_COUNTERS) {
+        assert_eq!((be64(&head, 0), be32(&head, 12)), (Some(OPTION_MAGIC), Some(2)));
+        let mut version = [0; 2];
+        stream.read_exact(&mut version)?;
+        assert_eq!(version, [0, 1]);
+        let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
+        bytes.extend(OPT_COUNTERS.to_be_bytes());
+        if state.lock().unwrap().counts.is_some() {
+            counted = Counted::Yes;
+            bytes.extend(option_reply::ACK.to_be_bytes());
+        } else {
+            bytes.extend(option_reply::ERR_UNSUP.to_be_bytes());
+        }
+        bytes.extend([0; 4]);
+        stream.write_all(&bytes)?;
+        stream.read_exact(&mut head)?;
+    }
     assert_eq!((be64(&head, 0), be32(&head, 8)), (Some(OPTION_MAGIC), Some(option::GO)));
     let mut data = vec![0; be32(&head, 12).unwrap() as usize];
     stream.read_exact(&mut data)?;
@@ -245,7 +304,8 @@ fn handshake(stream: &mut UnixStream, state: &Mutex<State>) -> io::Result<()> {
     };
     let len = be32(&data, 0).unwrap() as usize;
     if &data[4..4 + len] != b"disk" {
-        return reply(option_reply::ERR_UNKNOWN, b"no such export");
+        reply(option_reply::ERR_UNKNOWN, b"no such export")?;
+        return Ok(counted);
     }
     let (size, flags, sizes) = {
         let state = state.lock().unwrap();
@@ -259,7 +319,8 @@ fn handshake(stream: &mut UnixStream, state: &Mutex<State>) -> io::Result<()> {
         let sizes = sizes.map(u32::to_be_bytes).concat();
         reply(option_reply::INFO, &[&info::BLOCK_SIZE.to_be_bytes()[..], &sizes].concat())?;
     }
-    reply(option_reply::ACK, &[])
+    reply(option_reply::ACK, &[])?;
+    Ok(counted)
 }
 
 /// Does a request; `None` ends the connection.

@@ -3,7 +3,7 @@
 
 use super::super::line::Lost;
 use super::super::{command, loss};
-use super::state::State;
+use super::state::{Links, State};
 use crate::backend::context::Context;
 use crate::request::{IoError, Op, Step};
 
@@ -59,7 +59,8 @@ impl Context {
 
     /// Buries a connection when both its directions have ended.
     pub(super) fn settle(&mut self, index: u32) {
-        let Some(link) = self.links.get_mut(index) else { return };
+        let Links { links, remotes, .. } = &mut self.links;
+        let Some(link) = links.get_mut(index as usize) else { return };
         if link.sending > 0 || link.receiving {
             return;
         }
@@ -83,11 +84,14 @@ impl Context {
                 (slot.done, slot.step) = (0, Step::Main);
             }
         }
-        let lost = link.losses.on_lost(self.now);
-        if lost == loss::Lost::Perhaps
-            && let Some(disk) = self.tables.disks.get(link.disk as usize)
-        {
-            disk.note_loss();
+        let lost = link.account.on_lost();
+        if lost == loss::Lost::Perhaps {
+            if let Some(remote) = remotes.get_mut(link.remote as usize) {
+                remote.losses.on_loss(self.now);
+            }
+            if let Some(disk) = self.tables.disks.get(link.disk as usize) {
+                disk.note_loss();
+            }
         }
         let worth = match (link.silent, link.answered) {
             (true, _) => Lost::Silent,
@@ -128,7 +132,7 @@ impl Context {
             .filter(|&key| self.tables.slots[key].request.op == Op::Flush)
             .collect();
         for key in flushes {
-            if self.must_fail(index, key) {
+            if self.must_fail_flush(index, key) {
                 if let Some(link) = self.links.get_mut(index) {
                     link.queue.retain(|&queued| queued != key);
                 }

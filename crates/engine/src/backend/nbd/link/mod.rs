@@ -1,5 +1,5 @@
-//! Links: the shard's side of remote disks. Each disk has one connection to its export, with many
-//! requests in flight.
+//! Links: the shard's side of remote disks. Each disk has one connection to each of its exports,
+//! with many requests in flight.
 //!
 //! A request waits in its link's queue until it is sent ([`send`]), is outstanding until its reply
 //! comes ([`receive`]), and goes back to the queue when the connection is lost ([`lost`]). Requests
@@ -17,20 +17,24 @@ pub(crate) mod state;
 
 use super::connection::Connection;
 use super::line::{Line, LinkId, Lost, Outlook};
-use super::loss::{FlushDecision, LossEpoch, Losses};
+use super::loss::{Account, FlushDecision};
 use crate::backend::context::Context;
-use crate::request::{Extent, ExtentKind, IoError, Op};
+use crate::request::{IoError, Op};
 use headgate_nbd::client::replies::Replies;
-use headgate_nbd::counters::Counting;
 use headgate_units::Nanos;
 use slab::Slab;
 use state::{BATCH, INBOX, Link, Message, State};
 use std::collections::VecDeque;
 
 impl Context {
-    pub(crate) fn add_link(&mut self, disk: u32, line: Line) -> u32 {
+    /// The link of a disk to one of its servers.
+    pub(super) fn add_link(&mut self, disk: u32, remote: u32, member: u16, line: Line) -> u32 {
+        let mut replies = Replies::new(INBOX);
         let (state, connections) = match line.connection {
-            Some(connection) => (State::Connected(connection), 1),
+            Some(connection) => {
+                replies.clear(connection.counting());
+                (State::Connected(connection), 1)
+            }
             None => {
                 // Without a dialer the disk is about to close.
                 let _ = line.lost.send(Lost::Working);
@@ -40,6 +44,9 @@ impl Context {
         let index = self.links.links.insert(Link {
             id: line.id,
             disk,
+            remote,
+            member,
+            server: line.server,
             state,
             lost: line.lost,
             queue: VecDeque::new(),
@@ -50,7 +57,7 @@ impl Context {
             out: Message::new(),
             sending: 0,
             messages: 0,
-            replies: Replies::new(INBOX),
+            replies,
             inn: Message::new(),
             receiving: false,
             long_reads: 0,
@@ -58,7 +65,7 @@ impl Context {
             patience: Nanos(u64::try_from(line.patience.as_nanos()).unwrap_or(u64::MAX)),
             heard: self.now,
             silent: false,
-            losses: Losses::default(),
+            account: Account::default(),
             connections,
             reason: None,
             abandoned: false,
@@ -67,18 +74,8 @@ impl Context {
         index as u32
     }
 
-    /// Takes a request on its way to the server.
-    pub(crate) fn send_away(&mut self, key: u32) {
-        let slot = &self.tables.slots[key];
-        let Some(index) = self.tables.disks[slot.disk as usize].storage.link() else {
-            return self.end_party(key, Err(IoError::Backend(libc::EBADF)));
-        };
-        if slot.request.op == Op::BlockStatus {
-            // Always a true answer.
-            let len = slot.request.len;
-            let all = Extent { len, kind: ExtentKind::Data };
-            self.tables.slots[key].extents.push(all);
-        }
+    /// Takes a request, or a part of one, on its way to a server.
+    pub(super) fn send_away(&mut self, key: u32, index: u32) {
         if self.must_fail(index, key) {
             return self.end_party(key, Err(IoError::Backend(libc::EIO)));
         }
@@ -90,16 +87,19 @@ impl Context {
     }
 
     /// Is there no hope for the request now: no connection for too long, or a flush of writes that
-    /// may be lost.
+    /// may be lost. A part of a flush was judged with its whole.
     fn must_fail(&mut self, index: u32, key: u32) -> bool {
-        let Some(link) = self.links.links.get(index as usize) else { return true };
-        if matches!(link.state, State::Failing | State::Closed) || link.abandoned {
+        if self.links.is_hopeless(index) {
             return true;
         }
         let slot = &self.tables.slots[key];
-        let Some(port) = self.tables.ports.get_mut(slot.port as usize) else { return false };
-        slot.request.op == Op::Flush
-            && link.losses.judge(slot.arrived, &mut port.epoch) == FlushDecision::Fail
+        slot.request.op == Op::Flush && slot.part.is_none() && self.must_fail_flush(index, key)
+    }
+
+    /// Whether a flush at a link covers writes that may be lost.
+    fn must_fail_flush(&mut self, index: u32, key: u32) -> bool {
+        let Some(link) = self.links.links.get(index as usize) else { return true };
+        self.judge_flush(link.remote, key) == FlushDecision::Fail
     }
 
     /// Sends on every link that has something to send and room for it. Once per turn, before it
@@ -114,20 +114,9 @@ impl Context {
         }
     }
 
-    /// A client of a disk has gone.
-    pub(crate) fn client_gone(&mut self, disk: u32, epoch: LossEpoch) {
-        if let Some(link) = self.tables.disks[disk as usize]
-            .storage
-            .link()
-            .and_then(|link| self.links.get_mut(link))
-        {
-            link.losses.on_client_gone(epoch);
-        }
-    }
-
     /// A disk without requests is gone. Its link goes as soon as the kernel has no more to do with
     /// it.
-    pub(crate) fn close_link(&mut self, index: u32) {
+    pub(super) fn close_link(&mut self, index: u32) {
         let Some(link) = self.links.get_mut(index) else { return };
         // Dropping a connection says goodbye, and ends what is under way on it.
         link.state = State::Closed;
@@ -150,13 +139,13 @@ impl Context {
         if link.abandoned || !matches!(link.state, State::Waiting | State::Failing) {
             return;
         }
+        link.replies.clear(connection.counting());
         link.state = State::Connected(connection);
         link.connections += 1;
         link.reason = None;
         link.answered = false;
         link.silent = false;
         link.heard = self.now;
-        link.replies.clear(Counting::None);
         let disk =
             self.tables.disks.get(link.disk as usize).map_or("", |disk| disk.info.name.as_str());
         tracing::info!(disk, waiting = link.queue.len(), "connected to the server");
@@ -191,11 +180,8 @@ impl Context {
         }
     }
 
-    /// The disk is closing and has waited long enough for its server.
-    pub(crate) fn abandon(&mut self, disk: usize) {
-        let Some(index) = self.tables.disks.get(disk).and_then(|disk| disk.storage.link()) else {
-            return;
-        };
+    /// The disk is closing and has waited long enough for this server.
+    pub(super) fn abandon_link(&mut self, index: u32) {
         let Some(link) = self.links.get_mut(index) else { return };
         link.abandoned = true;
         self.fail_queued(index);

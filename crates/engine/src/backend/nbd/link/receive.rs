@@ -3,12 +3,14 @@
 
 use super::super::command;
 use super::send::VECTORS_MAX;
-use super::state::{LONG, State};
+use super::state::{LONG, Links, State};
 use crate::backend::context::Context;
 use crate::kernel::buffers::remaining;
 use crate::kernel::ring::{Owner, Way};
 use crate::request::IoError;
 use headgate_nbd::client::replies::{Event, ReplyError};
+use headgate_nbd::counters::Received;
+use headgate_units::Bytes;
 use io_uring::{opcode, types};
 
 /// Most pieces of a payload in one receive; one more is the link's own buffer.
@@ -78,7 +80,9 @@ impl Context {
         }
         loop {
             match self.next_end(index) {
-                Ok(Some((place, error))) => self.on_reply(index, place, error),
+                Ok(Some((place, error, received))) => {
+                    self.on_reply(index, place, error, received);
+                }
                 Ok(None) => break,
                 Err(e) => return self.lose(index, &format!("the server breaks the protocol: {e}")),
             }
@@ -86,9 +90,9 @@ impl Context {
         self.links.set_ready(index);
     }
 
-    /// Takes payloads to where they belong, up to the next command's end: its place and error
-    /// number.
-    fn next_end(&mut self, index: u32) -> Result<Option<(usize, u32)>, ReplyError> {
+    /// Takes payloads to where they belong, up to the next command's end: its place, error number,
+    /// and what the server counted.
+    fn next_end(&mut self, index: u32) -> Result<Option<(usize, u32, Received)>, ReplyError> {
         let Some(link) = self.links.get_mut(index) else { return Ok(None) };
         let commands = &link.commands;
         let outstanding = |cookie: u64| {
@@ -101,7 +105,9 @@ impl Context {
         }
         while let Some(event) = link.replies.next(outstanding)? {
             match event {
-                Event::End { cookie, error, .. } => return Ok(Some((place(cookie), error))),
+                Event::End { cookie, error, received } => {
+                    return Ok(Some((place(cookie), error, received)));
+                }
                 Event::Data { cookie, at, bytes } => {
                     let Some(command) = commands.get(place(cookie)) else { continue };
                     let slot = &self.tables.slots[command.key];
@@ -114,10 +120,17 @@ impl Context {
         Ok(None)
     }
 
-    fn on_reply(&mut self, index: u32, place: usize, error: u32) {
-        let Some(link) = self.links.get_mut(index) else { return };
+    fn on_reply(&mut self, index: u32, place: usize, error: u32, received: Received) {
+        let Links { links, remotes, .. } = &mut self.links;
+        let Some(link) = links.get_mut(index as usize) else { return };
         let Some(command) = link.commands.get_mut(place) else { return };
         command.answer = Some(error);
+        if let Some(ticket) = command.ticket.take()
+            && let Some(remote) = remotes.get_mut(link.remote as usize)
+            && let Some(stripe) = &mut remote.stripe
+        {
+            stripe.heard(ticket, received, Bytes(command.moves.into()));
+        }
         // The kernel may be reading the request's buffers still.
         if link.sending == 0 || command.message != link.messages {
             self.conclude(index, place);
@@ -153,7 +166,7 @@ impl Context {
             };
         }
         if let Some(covered) = command.covers {
-            link.losses.on_flushed(covered);
+            link.account.on_flushed(covered);
         }
         slot.done += u64::from(command.len);
         if slot.done < slot.request.len {
@@ -163,7 +176,7 @@ impl Context {
             link.queue.push_back(key);
         } else {
             if command::owes_flush(op) && offer.flush() {
-                link.losses.on_acknowledged();
+                link.account.on_acknowledged();
             }
             self.end_party(key, Ok(()));
         }

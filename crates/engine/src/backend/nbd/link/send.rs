@@ -1,15 +1,19 @@
 //! Requests on their way out: as many as there are leave in one message.
 
 use super::super::command::{self, Data, Next};
+use super::super::disk::Stripe;
 use super::super::offer::Offer;
-use super::state::{BATCH, Command, LONG, Link, State};
+use super::state::{BATCH, Command, Head, LONG, Link, Links, State};
 use crate::backend::context::Context;
 use crate::kernel::buffers::{ZERO_BLOCK, remaining};
 use crate::kernel::ring::{Owner, Way};
 use crate::request::IoError;
 use crate::tables::slots::Slot;
 use crate::tables::slots::Zeroing;
+use headgate_nbd::counters::Counting;
 use headgate_nbd::wire;
+use headgate_qos::ioprio::{Ceiling, for_host};
+use headgate_units::Nanos;
 use io_uring::{opcode, types};
 
 /// Most pieces in one message (`UIO_MAXIOV`).
@@ -24,12 +28,19 @@ const _: () = assert!(2 * BATCH <= VECTORS_MAX, "a batch of requests, each with 
 impl Context {
     /// Sends what waits, unless a message is under way.
     pub(super) fn send_next(&mut self, index: u32) {
-        let Some(link) = self.links.get_mut(index) else { return };
+        let Links { links, remotes, .. } = &mut self.links;
+        let Some(link) = links.get_mut(index as usize) else { return };
         let State::Connected(connection) = &link.state else { return };
         if link.sending > 0 {
             return;
         }
         let (offer, fd) = (connection.offer(), connection.fd());
+        let mut stripe = match connection.counting() {
+            Counting::Agreed => {
+                remotes.get_mut(link.remote as usize).and_then(|remote| remote.stripe.as_mut())
+            }
+            Counting::None => None,
+        };
         if link.commands.is_empty() {
             link.heard = self.now;
         }
@@ -68,7 +79,8 @@ impl Context {
                 break;
             }
             link.queue.pop_front();
-            bytes += link.append(key, slot, number, flags, len, data);
+            let counted = stripe.as_deref_mut().map(|stripe| (self.now, stripe));
+            bytes += link.append(key, slot, Sent { number, flags, len, data }, counted);
         }
         if !link.out.vectors.is_empty() {
             let until = link.heard + link.patience;
@@ -112,6 +124,14 @@ impl Context {
     }
 }
 
+/// What a command asks for.
+struct Sent {
+    number: u16,
+    flags: u16,
+    len: u32,
+    data: Data,
+}
+
 impl Link {
     /// Puts a command at the end of the message that is being made, with what it sends; answers how
     /// many bytes of data those are.
@@ -119,20 +139,26 @@ impl Link {
         &mut self,
         key: u32,
         slot: &Slot,
-        number: u16,
-        flags: u16,
-        len: u32,
-        data: Data,
+        sent: Sent,
+        counted: Option<(Nanos, &mut Stripe)>,
     ) -> u64 {
+        let Sent { number, flags, len, data } = sent;
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
-        let covers = (number == wire::command::FLUSH).then(|| self.losses.cover());
+        let covers = (number == wire::command::FLUSH).then(|| self.account.cover());
         let payload = if data == Data::Received { len } else { 0 };
         if payload >= LONG {
             self.long_reads += 1;
         }
         let message = self.messages;
-        let command = Command { key, serial, len, payload, covers, message, answer: None };
+        let (ticket, report) = counted
+            .map(|(now, stripe)| {
+                stripe.report(now, self.member, for_host(slot.priority, Ceiling::RealTime).0)
+            })
+            .unzip();
+        let moves = if data == Data::None { 0 } else { len };
+        let command =
+            Command { key, serial, len, payload, covers, message, answer: None, ticket, moves };
         let place = self.commands.insert(command) as u64;
         let offset = slot.request.offset + slot.done;
         let request = wire::Request {
@@ -142,11 +168,13 @@ impl Link {
             offset: if number == wire::command::FLUSH { 0 } else { offset },
             len,
         };
-        self.heads.push(request.to_bytes());
+        let head = Head::new(request, report);
+        let iov_len = head.len;
+        self.heads.push(head);
         let last = self.heads.len() - 1;
         let head = self.heads.as_mut_ptr().wrapping_add(last);
         let vectors = &mut self.out.vectors;
-        vectors.push(libc::iovec { iov_base: head.cast(), iov_len: wire::REQUEST_LEN });
+        vectors.push(libc::iovec { iov_base: head.cast(), iov_len });
         match data {
             Data::Sent => vectors.extend_from_slice(&slot.rest),
             Data::Zeroes => vectors.push(libc::iovec {

@@ -1,27 +1,28 @@
 //! Links and what they hold. The work on them is in the other files of this directory.
 
 use super::super::connection::Connection;
+use super::super::disk::Remote;
 use super::super::line::{LinkId, Lost};
-use super::super::loss::{Covered, LossEpoch, Losses};
-use crate::snapshot::{RemoteSnapshot, RemoteState};
+use super::super::loss::{Account, Covered};
 use headgate_nbd::client::replies::Replies;
-use headgate_nbd::wire::REQUEST_LEN;
+use headgate_nbd::{counters, wire};
+use headgate_qos::dmclock::Ticket;
 use headgate_units::Nanos;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
 
 /// Most requests in one message.
-pub(super) const BATCH: usize = 256;
+pub(in crate::backend::nbd) const BATCH: usize = 256;
 /// From here on a payload is received where it belongs, not copied there; in bytes.
-pub(super) const LONG: u32 = 16 << 10;
+pub(in crate::backend::nbd) const LONG: u32 = 16 << 10;
 
 /// Heads of replies, and payloads that came with them.
-pub(super) const INBOX: usize = 32 << 10;
+pub(in crate::backend::nbd) const INBOX: usize = 32 << 10;
 
 /// How a link is.
 #[derive(Debug)]
-pub(super) enum State {
+pub(in crate::backend::nbd) enum State {
     /// There is a connection.
     Connected(Connection),
     /// It is lost, and its last operations have not ended.
@@ -42,44 +43,74 @@ pub(super) enum State {
 
 /// A command that was sent and not answered.
 #[derive(Debug)]
-pub(super) struct Command {
+pub(in crate::backend::nbd) struct Command {
     /// The request.
-    pub(super) key: u32,
+    pub(in crate::backend::nbd) key: u32,
     /// Tells it from those that had its place before.
-    pub(super) serial: u32,
+    pub(in crate::backend::nbd) serial: u32,
     /// Bytes of the request that it does.
-    pub(super) len: u32,
+    pub(in crate::backend::nbd) len: u32,
     /// Bytes that a successful reply brings.
-    pub(super) payload: u32,
+    pub(in crate::backend::nbd) payload: u32,
     /// Of a flush: what it covers.
-    pub(super) covers: Option<Covered>,
+    pub(in crate::backend::nbd) covers: Option<Covered>,
     /// The message that it is in.
-    pub(super) message: u64,
+    pub(in crate::backend::nbd) message: u64,
     /// It was answered while that message was under way: with this error number.
-    pub(super) answer: Option<u32>,
+    pub(in crate::backend::nbd) answer: Option<u32>,
+    /// Where the server counts: for what it says with the answer.
+    pub(in crate::backend::nbd) ticket: Option<Ticket<u16>>,
+    /// Bytes of data that it moves.
+    pub(in crate::backend::nbd) moves: u32,
+}
+
+/// The head of a request, with the counters behind it where the server takes them.
+/// Its bytes come first, for the kernel.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(in crate::backend::nbd) struct Head {
+    pub(in crate::backend::nbd) bytes: [u8; wire::REQUEST_LEN + counters::REQUEST_LEN],
+    pub(in crate::backend::nbd) len: usize,
+}
+
+impl Head {
+    pub(in crate::backend::nbd) fn new(
+        request: wire::Request,
+        report: Option<counters::Report>,
+    ) -> Head {
+        let mut bytes = [0; wire::REQUEST_LEN + counters::REQUEST_LEN];
+        let (head, behind) = bytes.split_at_mut(wire::REQUEST_LEN);
+        head.copy_from_slice(&request.to_bytes());
+        let mut len = wire::REQUEST_LEN;
+        if let Some(report) = report {
+            behind.copy_from_slice(&report.to_bytes());
+            len += counters::REQUEST_LEN;
+        }
+        Head { bytes, len }
+    }
 }
 
 /// What the kernel is handed for one direction. Boxed, for it must not move.
-pub(super) struct Message {
-    pub(super) header: libc::msghdr,
-    pub(super) vectors: Vec<libc::iovec>,
+pub(in crate::backend::nbd) struct Message {
+    pub(in crate::backend::nbd) header: libc::msghdr,
+    pub(in crate::backend::nbd) vectors: Vec<libc::iovec>,
 }
 
 impl Message {
-    pub(super) fn new() -> Box<Message> {
+    pub(in crate::backend::nbd) fn new() -> Box<Message> {
         // SAFETY: a `msghdr` is numbers and pointers, for which zero is a value.
         let header = unsafe { std::mem::zeroed() };
         Box::new(Message { header, vectors: Vec::new() })
     }
 
     /// Points the header at the vectors, which stay as they are until the operation has ended.
-    pub(super) fn seal(&mut self) -> &mut libc::msghdr {
+    pub(in crate::backend::nbd) fn seal(&mut self) -> &mut libc::msghdr {
         self.header.msg_iov = self.vectors.as_mut_ptr();
         self.header.msg_iovlen = self.vectors.len() as _;
         &mut self.header
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::backend::nbd) fn bytes(&self) -> u64 {
         self.vectors.iter().map(|v| v.iov_len as u64).sum()
     }
 }
@@ -89,61 +120,67 @@ impl Message {
 unsafe impl Send for Message {}
 
 pub(crate) struct Link {
-    pub(super) id: LinkId,
-    pub(super) disk: u32,
-    pub(super) state: State,
-    pub(super) lost: Sender<Lost>,
+    pub(in crate::backend::nbd) id: LinkId,
+    pub(in crate::backend::nbd) disk: u32,
+    /// The disk as one on servers, and which of its servers this is.
+    pub(in crate::backend::nbd) remote: u32,
+    pub(in crate::backend::nbd) member: u16,
+    /// The server, for people.
+    pub(in crate::backend::nbd) server: String,
+    pub(in crate::backend::nbd) state: State,
+    pub(in crate::backend::nbd) lost: Sender<Lost>,
     /// Requests that are to be sent.
-    pub(super) queue: VecDeque<u32>,
-    pub(super) commands: Slab<Command>,
-    pub(super) next_serial: u32,
+    pub(in crate::backend::nbd) queue: VecDeque<u32>,
+    pub(in crate::backend::nbd) commands: Slab<Command>,
+    pub(in crate::backend::nbd) next_serial: u32,
     /// In the list of links that something can be sent on.
-    pub(super) ready: bool,
-    pub(super) heads: Vec<[u8; REQUEST_LEN]>,
-    pub(super) out: Box<Message>,
+    pub(in crate::backend::nbd) ready: bool,
+    pub(in crate::backend::nbd) heads: Vec<Head>,
+    pub(in crate::backend::nbd) out: Box<Message>,
     /// Length of the message under way; 0: none is.
-    pub(super) sending: u64,
+    pub(in crate::backend::nbd) sending: u64,
     /// Messages begun.
-    pub(super) messages: u64,
-    pub(super) replies: Replies,
-    pub(super) inn: Box<Message>,
-    pub(super) receiving: bool,
+    pub(in crate::backend::nbd) messages: u64,
+    pub(in crate::backend::nbd) replies: Replies,
+    pub(in crate::backend::nbd) inn: Box<Message>,
+    pub(in crate::backend::nbd) receiving: bool,
     /// Outstanding reads whose payload is worth receiving where it belongs.
-    pub(super) long_reads: u32,
+    pub(in crate::backend::nbd) long_reads: u32,
     /// The connection has answered something.
-    pub(super) answered: bool,
+    pub(in crate::backend::nbd) answered: bool,
     /// For how long requests wait for a server that is silent.
-    pub(super) patience: Nanos,
+    pub(in crate::backend::nbd) patience: Nanos,
     /// When the server was heard last, or was asked first since it owed nothing.
-    pub(super) heard: Nanos,
+    pub(in crate::backend::nbd) heard: Nanos,
     /// It was silent for too long: what it owes fails.
-    pub(super) silent: bool,
-    pub(super) losses: Losses,
-    pub(super) connections: u64,
-    pub(super) reason: Option<String>,
+    pub(in crate::backend::nbd) silent: bool,
+    pub(in crate::backend::nbd) account: Account,
+    pub(in crate::backend::nbd) connections: u64,
+    pub(in crate::backend::nbd) reason: Option<String>,
     /// The disk is closing: what does not end by itself fails.
-    pub(super) abandoned: bool,
+    pub(in crate::backend::nbd) abandoned: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Links {
-    pub(super) links: Slab<Link>,
-    pub(super) ready: Vec<u32>,
+    pub(in crate::backend::nbd) links: Slab<Link>,
+    pub(in crate::backend::nbd) remotes: Slab<Remote>,
+    pub(in crate::backend::nbd) ready: Vec<u32>,
     /// When the servers that owe something are to be looked at; `None`: none does.
-    pub(super) check: Option<Nanos>,
+    pub(in crate::backend::nbd) check: Option<Nanos>,
 }
 
 impl Links {
-    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Link> {
+    pub(in crate::backend::nbd) fn get_mut(&mut self, index: u32) -> Option<&mut Link> {
         self.links.get_mut(index as usize)
     }
 
-    pub(super) fn find(&self, id: LinkId) -> Option<u32> {
+    pub(in crate::backend::nbd) fn find(&self, id: LinkId) -> Option<u32> {
         self.links.iter().find(|(_, link)| link.id == id).map(|(index, _)| index as u32)
     }
 
     /// Something can be sent on this link.
-    pub(super) fn set_ready(&mut self, index: u32) {
+    pub(in crate::backend::nbd) fn set_ready(&mut self, index: u32) {
         if let Some(link) = self.links.get_mut(index as usize)
             && !std::mem::replace(&mut link.ready, true)
         {
@@ -157,27 +194,37 @@ impl Links {
     }
 
     /// A server owes something, and is to be looked at by then.
-    pub(super) fn check_by(&mut self, at: Nanos) {
+    pub(in crate::backend::nbd) fn check_by(&mut self, at: Nanos) {
         self.check = Some(self.check.map_or(at, |known| known.min(at)));
     }
 
-    /// See [`Losses::on_client`].
-    pub(crate) fn on_client(&mut self, index: u32) -> LossEpoch {
-        self.get_mut(index).map_or_else(LossEpoch::default, |link| link.losses.on_client())
+    /// Whether requests fail there at once.
+    pub(in crate::backend::nbd) fn is_hopeless(&self, index: u32) -> bool {
+        self.links.get(index as usize).is_none_or(|link| {
+            link.abandoned || matches!(link.state, State::Failing | State::Closed)
+        })
     }
 
-    pub(crate) fn snapshot(&self, index: u32) -> Option<RemoteSnapshot> {
-        let link = self.links.get(index as usize)?;
-        let state = match link.state {
-            State::Connected(_) => RemoteState::Connected,
-            State::Ending(_) | State::Waiting | State::Closed => RemoteState::Waiting,
-            State::Failing => RemoteState::Failing,
-        };
-        Some(RemoteSnapshot {
-            state,
-            reason: link.reason.clone(),
-            reconnects: link.connections.saturating_sub(1),
-            losses: link.losses.count(),
-        })
+    /// The link to a member's server.
+    pub(in crate::backend::nbd) fn link_of(&self, remote: u32, member: u16) -> Option<u32> {
+        self.remotes.get(remote as usize)?.links.get(usize::from(member)).copied()
+    }
+
+    pub(in crate::backend::nbd) fn owes_flush(&self, link: u32) -> bool {
+        self.links.get(link as usize).is_some_and(|link| link.account.owes_flush())
+    }
+
+    /// A place for each member, to be given back.
+    pub(in crate::backend::nbd) fn take_scratch(&mut self, remote: u32) -> Vec<Option<u32>> {
+        let stripe = self.remotes.get_mut(remote as usize).and_then(|one| one.stripe.as_mut());
+        stripe.map(|stripe| std::mem::take(&mut stripe.scratch)).unwrap_or_default()
+    }
+
+    pub(in crate::backend::nbd) fn give_scratch(&mut self, remote: u32, scratch: Vec<Option<u32>>) {
+        if let Some(stripe) =
+            self.remotes.get_mut(remote as usize).and_then(|one| one.stripe.as_mut())
+        {
+            stripe.scratch = scratch;
+        }
     }
 }
