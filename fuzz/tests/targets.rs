@@ -70,6 +70,11 @@ fn scenario() {
 }
 
 #[test]
+fn stripe() {
+    run("stripe", 5_000);
+}
+
+#[test]
 fn texts() {
     run("texts", 50_000);
 }

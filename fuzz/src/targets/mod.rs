@@ -8,6 +8,7 @@ mod nbd_negotiation;
 mod nbd_replies;
 mod nbd_requests;
 mod scenario;
+mod stripe;
 mod texts;
 mod trace;
 mod vhost_messages;
@@ -98,6 +99,14 @@ pub(crate) static ALL: &[Target] = &[
         words: scenario::WORDS,
         seeds: scenario::seeds,
         run: scenario::run,
+    },
+    Target {
+        name: "stripe",
+        about: "labels of the exports of striped disks, and ranges of what they describe",
+        longest: 8192,
+        words: &["HEADGATE STRIPE\n"],
+        seeds: stripe::seeds,
+        run: stripe::run,
     },
     Target {
         name: "texts",
