@@ -285,8 +285,41 @@ fn plain_clients_use_a_node_beside_gateways() {
         let received = other.received()?;
         let counts = received.iter().flatten().all(|[ios, _]| *ios > 100.0);
         ensure!(counts && received.iter().flatten().count() == 3, "{received:?}");
+        nodes_are_shown(&one, &nodes)?;
         one.stop()
     });
+}
+
+/// Who lies on which server, in words, in numbers and as metrics; and one more server.
+fn nodes_are_shown(gateway: &Headgate, nodes: &[Node]) -> anyhow::Result<()> {
+    let shown = gateway.json(&["node", "list"])?;
+    let shown = shown.as_array().context("no list")?;
+    ensure!(shown.len() == 3, "{shown:?}");
+    let received = |node: &serde_json::Value| node["received"]["ios"].as_u64();
+    for node in shown {
+        let busy = received(node) > Some(100) && node["latency_ns"].as_u64() > Some(1_000);
+        ensure!(busy && node["state"] == "connected", "{node}");
+        ensure!(node["disks"][0]["disk"] == "disk" && node["disks"][0]["members"] == 3, "{node}");
+    }
+    let others: u64 = shown[1..].iter().filter_map(received).sum();
+    ensure!(shown[0]["disks"][0]["elsewhere"]["ios"] == others, "{}", shown[0]);
+    let text = gateway.command(&["node", "show", &format!("nbd://{}", nodes[0].address)])?;
+    ensure!(text.contains("connected") && text.contains("0 of 3"), "{text}");
+    let unknown = gateway.command(&["node", "show", "nbd://nobody"]).err().context("shown")?;
+    ensure!(format!("{unknown:#}").contains(&nodes[0].address), "{unknown:#}");
+    let metrics = gateway.metrics()?;
+    for metric in [
+        "headgate_disk_server_connected",
+        "headgate_disk_server_latency_seconds",
+        "headgate_disk_server_received_total",
+    ] {
+        ensure!(metrics.of_disk(metric, "disk")? > 0.0, "{metric}");
+    }
+    let more = ["datastore", "set", WIDE, "--add-server", "nbd://127.0.0.1:1"];
+    gateway.command(&more)?;
+    let shown = gateway.json(&["node", "list"])?;
+    ensure!(shown.as_array().map(Vec::len) == Some(4), "{shown}");
+    Ok(())
 }
 
 /// What the command line refuses, with what was expected.

@@ -16,6 +16,7 @@ pub mod latency;
 pub mod leases;
 pub mod maintenance;
 pub mod moves;
+pub mod nodes;
 pub mod pace;
 pub mod placement;
 pub mod priorities;

@@ -141,6 +141,10 @@ pub struct DatastorePatch {
     /// disk is opened next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_reservations: Option<PersistentReservations>,
+    /// Of a datastore of striped disks: servers behind those that it has. New disks use them;
+    /// those that there are stay where they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add_servers: Vec<String>,
 }
 
 /// What a datastore can promise.

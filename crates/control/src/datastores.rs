@@ -1,6 +1,6 @@
 use super::limits::QUEUE_DEPTH_MAX;
 use super::window_views::patched_window;
-use super::{Control, ControlError, DatastoreEntry, Service, capacity, images};
+use super::{Control, ControlError, DatastoreEntry, Service, capacity, images, stripes};
 use headgate_api::placement::DatastorePlacementPatch;
 use headgate_api::trace::TracePart;
 use headgate_api::types::{Change, Changed, Datastore, DatastorePatch};
@@ -72,6 +72,7 @@ struct Update {
     found: Option<FoundThreshold>,
     layers: Option<Vec<LayerSpec>>,
     persistent_reservations: Option<PersistentReservations>,
+    add_servers: Vec<String>,
 }
 
 pub(super) fn metadata(path: &Path, what: &str) -> Result<fs::Metadata, ControlError> {
@@ -140,7 +141,13 @@ impl Control {
         let plug = patch.plug_ns.map(check_plug).transpose()?;
         let layers = patch.layers.as_deref().map(check_layers).transpose()?;
         let DatastorePatch {
-            queue_depth, batch, window, placement, persistent_reservations, ..
+            queue_depth,
+            batch,
+            window,
+            placement,
+            persistent_reservations,
+            add_servers,
+            ..
         } = patch;
         self.update_datastore(
             name,
@@ -154,6 +161,7 @@ impl Control {
                 found: None,
                 layers,
                 persistent_reservations,
+                add_servers,
             },
         )
     }
@@ -243,6 +251,9 @@ impl Control {
         }
         if let Some(mode) = update.persistent_reservations {
             record.backend = with_reservations(record.backend, mode)?;
+        }
+        if !update.add_servers.is_empty() {
+            record.backend = stripes::with_servers(record.backend, &update.add_servers)?;
         }
         record.placement = update.placement.apply(record.placement);
         record.window = patched_window(update.window, record.window)?;

@@ -40,6 +40,7 @@ pub mod mend;
 mod moved_tests;
 mod moves;
 mod moving;
+mod nodes;
 mod placing;
 mod pools;
 mod purge_failures;

@@ -6,7 +6,7 @@
 use super::remote::{Found, check_export_name, uri};
 use super::{Control, ControlError};
 use headgate_api::types::{DiskCreate, Force};
-use headgate_model::{MemberContent, MemberProbe, RemoteRecord, StripeRecord};
+use headgate_model::{Backend, MemberContent, MemberProbe, RemoteRecord, StripeRecord};
 use headgate_nbd::uri::Uri;
 use headgate_stripe::{DATA_AT, Label, Layout, MEMBERS_MAX, StripeId, UNIT_MAX, UNIT_MIN};
 use headgate_units::Bytes;
@@ -38,6 +38,18 @@ pub(super) fn servers(texts: &[String]) -> Result<Vec<String>, ControlError> {
         servers.push(server);
     }
     Ok(servers)
+}
+
+/// The datastore with further servers behind those that it has.
+pub(super) fn with_servers(backend: Backend, more: &[String]) -> Result<Backend, ControlError> {
+    let Backend::Stripe { servers: mut all, unit } = backend else {
+        return Err(ControlError::invalid(
+            "only disks of a datastore that was added with --stripe lie on several servers",
+            "no servers for this datastore, or one that was added with --stripe",
+        ));
+    };
+    all.extend_from_slice(more);
+    Ok(Backend::Stripe { servers: servers(&all)?, unit })
 }
 
 /// Checks the unit of a datastore's new disks.
@@ -345,6 +357,39 @@ mod tests {
         let bench = bench.restart();
         let error = create(&bench, json!({"name": "other", "datastore": "cd"})).unwrap_err();
         assert!(error.to_string().contains("is disk 'wide' already"), "{error}");
+    }
+
+    #[test]
+    fn a_server_more_is_used_by_new_disks_and_leaves_old_ones_where_they_are() {
+        let bench = bench();
+        create(&bench, json!({})).unwrap();
+        let set = |name: &str, servers: Value| {
+            let patch = serde_json::from_value(json!({"add_servers": servers})).unwrap();
+            bench.control.set_datastore(&name.parse().unwrap(), patch)
+        };
+        for (servers, words) in [
+            (json!(["nbd://b"]), "named twice"),
+            (json!(["nbd://d/x"]), "names an export"),
+            (json!(["/run/d"]), "no NBD URI"),
+        ] {
+            let error = set("abc", servers).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let error = set("array", json!(["nbd://d"])).unwrap_err().to_string();
+        assert!(error.contains("--stripe"), "{error}");
+        set("abc", json!(["nbd://d"])).unwrap();
+        create(&bench, json!({"name": "new", "export": "y"})).unwrap();
+        let labels = bench.plane.labels();
+        let members = |export: &str| -> Vec<u16> {
+            let of_it = labels.iter().filter(|(uri, _)| uri.ends_with(export));
+            of_it.map(|(_, label)| label.layout.members()).collect()
+        };
+        assert_eq!(members("/x"), [3; 3]);
+        assert_eq!(members("/y"), [4; 4]);
+        // After a restart the old one is opened on its own servers.
+        let bench = bench.restart();
+        let disks = bench.control.disks().unwrap();
+        assert!(disks.iter().all(|disk| disk.reason.is_none()), "{disks:?}");
     }
 
     #[test]

@@ -21,9 +21,9 @@ use headgate_model::{
     ChangesSince, CutOff, DataPlane, DatastoreSample, DiskSample, Ended, LiveDisk, Machine,
     NotResized, OpenDisk, PlaneError, Probe, SizeRule, Stall, Writes,
 };
+use headgate_model::{Connection, MemberContent, MemberProbe};
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{HoldSample, Period};
-use headgate_model::{MemberContent, MemberProbe};
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, Narrow};
@@ -127,6 +127,11 @@ impl MemoryPlane {
     }
 
     /// A datastore that was never added.
+    pub(crate) fn put_connection(&self, disk: &str, connection: Connection) {
+        let mut state = self.0.lock().unwrap();
+        state.disks.get_mut(&disk.parse().unwrap()).unwrap().remote = Some(connection);
+    }
+
     pub(crate) fn put_content(&self, uri: &str, content: MemberContent) {
         self.0.lock().unwrap().contents.insert(uri.to_owned(), content);
     }

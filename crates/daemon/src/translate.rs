@@ -72,6 +72,7 @@ fn server(server: snapshot::ServerSnapshot) -> ServerConnection {
         reconnects: server.reconnects,
         outstanding: server.outstanding,
         waiting: server.waiting,
+        latency_ns: server.latency.map(|latency| latency.0),
         received,
     }
 }

@@ -203,6 +203,9 @@ pub struct ServerSnapshot {
     pub outstanding: usize,
     /// Commands that are to be sent.
     pub waiting: usize,
+    /// How long answers took of late, from the sending of the command on: an exponential mean over
+    /// some 64 of them.
+    pub latency: Option<Nanos>,
     /// Whether it counts what the disk receives.
     pub counting: Counting,
     /// What the disk has received there, as the server has said.

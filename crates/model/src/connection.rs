@@ -37,6 +37,9 @@ pub struct ServerConnection {
     pub outstanding: usize,
     /// Requests that wait to be sent to it.
     pub waiting: usize,
+    /// How long answers took of late, in nanoseconds: an exponential mean over some 64 of them.
+    #[serde(default)]
+    pub latency_ns: Option<u64>,
     /// What the disk has received there, where the server counts it
     /// (`docs/nbd-counters.md`) and is connected.
     pub received: Option<ReceivedIos>,

@@ -7,6 +7,7 @@ mod connections;
 mod copies;
 mod error;
 mod moves;
+mod nodes;
 mod openapi;
 mod removed;
 mod rights;

@@ -6,7 +6,7 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 
 #[cfg(test)]
 mod tests {
-    use super::super::{balance, copies, moves, removed, routes, scrape};
+    use super::super::{balance, copies, moves, nodes, removed, routes, scrape};
     use serde_json::Value;
     use std::collections::BTreeSet;
     use std::path::Path;
@@ -57,6 +57,7 @@ mod tests {
             moves::set_move,
             moves::cancel_move,
             copies::copy,
+            nodes::list_nodes,
             copies::list_copies,
             copies::show_copy,
             copies::set_copy,

@@ -77,6 +77,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/disks/{name}/resize", post(super::moves::resize))
         .route("/v1/disks/{name}/migrate", post(super::moves::migrate))
         .route("/v1/disks/{name}/copy", post(super::copies::copy))
+        .route("/v1/nodes", get(super::nodes::list_nodes))
         .route("/v1/copies", get(super::copies::list_copies))
         .route(
             "/v1/copies/{name}",
@@ -240,6 +241,7 @@ fn settings(store: &Datastore) -> Value {
         "plug_ns": store.plug_ns,
         "batch": store.batch,
         "persistent_reservations": store.persistent_reservations.as_ref().map(|kept| kept.mode),
+        "add_servers": store.backend.stripe,
         "window": store.window,
         "placement": store.placement,
         "layers": store.layers,

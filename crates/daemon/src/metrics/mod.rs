@@ -7,6 +7,7 @@ mod format;
 mod moves;
 mod nbd;
 mod policy;
+mod servers;
 mod trouble;
 
 pub use format::Format;
@@ -302,6 +303,7 @@ impl Collector for Scrape {
         self.encode_space(&mut out)?;
         self.encode_leases(&mut out)?;
         self.encode_nbd(&mut out)?;
+        self.encode_servers(&mut out)?;
         self.encode_moves(&mut out)?;
         self.encode_copies(&mut out)?;
         self.encode_flash(&mut out)?;

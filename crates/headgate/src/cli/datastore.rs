@@ -214,6 +214,9 @@ pub(super) struct Set {
     /// disk is opened next
     #[arg(long, value_name = "WHEN", value_parser = values::one_of(persistent::MODES))]
     persistent_reservations: Option<PersistentReservations>,
+    /// Of a datastore of striped disks: an NBD server behind those that it has, for new disks
+    #[arg(long = "add-server", value_name = "URI")]
+    add_servers: Vec<String>,
     #[command(flatten)]
     window: WindowArgs,
     #[command(flatten)]
@@ -303,12 +306,13 @@ impl Set {
             placement: self.placement.patch(),
             layers: changed_layers(self.layers)?,
             persistent_reservations: self.persistent_reservations,
+            add_servers: self.add_servers,
         };
         if patch == DatastorePatch::default() {
             return Err(CliError::Usage(
                 "nothing to change: give --capacity, --queue-depth, --plug, --batch, --layer, \
                  --latency-threshold, --window-min, --window-max, --window-period, --board, \
-                 --narrow-window, --persistent-reservations, \
+                 --narrow-window, --persistent-reservations, --add-server, \
                  --class, --spindles, --placement or --overcommit"
                     .into(),
             ));

@@ -26,6 +26,7 @@ mod maintenance;
 mod man;
 mod migrate;
 mod model_plot;
+mod node;
 mod output;
 mod persistent;
 mod picture;
@@ -89,6 +90,9 @@ enum Command {
     /// Manage additional NBD exports of disks, each with its own priority
     #[command(subcommand)]
     Export(export::Export),
+    /// Show the NBD servers that disks lie on
+    #[command(subcommand)]
+    Node(node::NodeCommand),
     /// Manage virtual machines: their disks, and the priorities that their applications may use
     #[command(subcommand)]
     Vm(vm::Vm),
@@ -165,6 +169,7 @@ impl Cli {
             Command::Datastore(command) => command.print().is_some_and(|p| p.json),
             Command::Disk(command) => command.print().is_some_and(|p| p.json),
             Command::Export(command) => command.print().is_some_and(|p| p.json),
+            Command::Node(command) => command.print().json,
             Command::Vm(command) => command.print().is_some_and(|p| p.json),
             Command::Catalog(command) => command.print().json,
             Command::Advise(command) => command.print.json,
@@ -189,6 +194,7 @@ impl Cli {
             Command::Datastore(command) => command.run(&self.daemon, out),
             Command::Disk(command) => command.run(&self.daemon, out),
             Command::Export(command) => command.run(&self.daemon, out),
+            Command::Node(command) => command.run(&self.daemon, out),
             Command::Vm(command) => command.run(&self.daemon, out),
             Command::Catalog(command) => command.run(&self.daemon, out),
             Command::Advise(command) => command.run(&self.daemon, out),

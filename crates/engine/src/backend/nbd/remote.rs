@@ -118,6 +118,7 @@ impl Links {
                     reconnects: link.connections.saturating_sub(1),
                     outstanding: link.commands.len(),
                     waiting: link.queue.len(),
+                    latency: link.latency,
                     counting,
                     received: stripe.map(|stripe| stripe.received(member)).unwrap_or_default(),
                 })

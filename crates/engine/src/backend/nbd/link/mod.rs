@@ -66,6 +66,7 @@ impl Context {
             heard: self.now,
             silent: false,
             account: Account::default(),
+            latency: None,
             connections,
             reason: None,
             abandoned: false,

@@ -125,14 +125,16 @@ impl Context {
         let Some(link) = links.get_mut(index as usize) else { return };
         let Some(command) = link.commands.get_mut(place) else { return };
         command.answer = Some(error);
+        let (took, message) = (self.now - command.at, command.message);
         if let Some(ticket) = command.ticket.take()
             && let Some(remote) = remotes.get_mut(link.remote as usize)
             && let Some(stripe) = &mut remote.stripe
         {
             stripe.heard(ticket, received, Bytes(command.moves.into()));
         }
+        link.answered_after(took);
         // The kernel may be reading the request's buffers still.
-        if link.sending == 0 || command.message != link.messages {
+        if link.sending == 0 || message != link.messages {
             self.conclude(index, place);
         }
     }

@@ -79,8 +79,8 @@ impl Context {
                 break;
             }
             link.queue.pop_front();
-            let counted = stripe.as_deref_mut().map(|stripe| (self.now, stripe));
-            bytes += link.append(key, slot, Sent { number, flags, len, data }, counted);
+            let sent = Sent { number, flags, len, data, at: self.now };
+            bytes += link.append(key, slot, sent, stripe.as_deref_mut());
         }
         if !link.out.vectors.is_empty() {
             let until = link.heard + link.patience;
@@ -130,19 +130,14 @@ struct Sent {
     flags: u16,
     len: u32,
     data: Data,
+    at: Nanos,
 }
 
 impl Link {
     /// Puts a command at the end of the message that is being made, with what it sends; answers how
     /// many bytes of data those are.
-    fn append(
-        &mut self,
-        key: u32,
-        slot: &Slot,
-        sent: Sent,
-        counted: Option<(Nanos, &mut Stripe)>,
-    ) -> u64 {
-        let Sent { number, flags, len, data } = sent;
+    fn append(&mut self, key: u32, slot: &Slot, sent: Sent, counted: Option<&mut Stripe>) -> u64 {
+        let Sent { number, flags, len, data, at } = sent;
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
         let covers = (number == wire::command::FLUSH).then(|| self.account.cover());
@@ -152,13 +147,13 @@ impl Link {
         }
         let message = self.messages;
         let (ticket, report) = counted
-            .map(|(now, stripe)| {
-                stripe.report(now, self.member, for_host(slot.priority, Ceiling::RealTime).0)
+            .map(|stripe| {
+                stripe.report(at, self.member, for_host(slot.priority, Ceiling::RealTime).0)
             })
             .unzip();
         let moves = if data == Data::None { 0 } else { len };
         let command =
-            Command { key, serial, len, payload, covers, message, answer: None, ticket, moves };
+            Command { key, serial, len, payload, covers, message, answer: None, ticket, moves, at };
         let place = self.commands.insert(command) as u64;
         let offset = slot.request.offset + slot.done;
         let request = wire::Request {

@@ -62,6 +62,8 @@ pub(in crate::backend::nbd) struct Command {
     pub(in crate::backend::nbd) ticket: Option<Ticket<u16>>,
     /// Bytes of data that it moves.
     pub(in crate::backend::nbd) moves: u32,
+    /// When its message was begun.
+    pub(in crate::backend::nbd) at: Nanos,
 }
 
 /// The head of a request, with the counters behind it where the server takes them.
@@ -155,10 +157,22 @@ pub(crate) struct Link {
     /// It was silent for too long: what it owes fails.
     pub(in crate::backend::nbd) silent: bool,
     pub(in crate::backend::nbd) account: Account,
+    /// How long answers took of late: an exponential mean over some 64 of them.
+    pub(in crate::backend::nbd) latency: Option<Nanos>,
     pub(in crate::backend::nbd) connections: u64,
     pub(in crate::backend::nbd) reason: Option<String>,
     /// The disk is closing: what does not end by itself fails.
     pub(in crate::backend::nbd) abandoned: bool,
+}
+
+impl Link {
+    /// An answer has come after so long.
+    pub(in crate::backend::nbd) fn answered_after(&mut self, took: Nanos) {
+        self.latency = Some(match self.latency {
+            Some(Nanos(mean)) => Nanos(mean - mean / 64 + took.0 / 64),
+            None => took,
+        });
+    }
 }
 
 #[derive(Default)]
