@@ -59,6 +59,14 @@ fn question(disk: &types::Disk, datastore: &Datastore, content: Content) -> Opti
             ),
             true,
         ),
+        (_, types::BackendSpec { stripe: Some(servers), .. }) => (
+            format!(
+                "Remove disk '{name}'? Its content stays at {}, but nothing is kept of the disk: \
+                 it can be created again of its exports.",
+                servers.join(", ")
+            ),
+            true,
+        ),
         (Content::Purge, _) => (
             format!("The content of disk '{name}' is deleted at once and cannot be restored."),
             true,
