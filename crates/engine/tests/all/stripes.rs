@@ -182,6 +182,24 @@ fn a_flush_goes_to_all_servers_first_and_then_to_those_with_unflushed_writes() {
 }
 
 #[test]
+fn a_flush_covers_what_was_trimmed() {
+    let mut wide = Wide::connected(3);
+    let client = wide.bench.client();
+    client.write(0, &[1; 3 * UNIT], 0).unwrap();
+    assert_eq!(wide.flush(&client), Ok(()));
+    assert_eq!(client.run(Op::Discard, UNIT as u64, UNIT as u64).0, Ok(()));
+    assert_eq!(wide.flush(&client), Ok(()));
+    assert_eq!(wide.flushes(), [1, 2, 1]);
+    assert_eq!(client.run(Op::Discard, 0, UNIT as u64).0, Ok(()));
+    wide.servers[0].crash();
+    wide.servers[0].listen();
+    wide.bench.reconnected(1);
+    assert_eq!(client.read(0, UNIT, 0), [1; UNIT], "this server forgets");
+    assert_eq!(wide.flush(&client), EIO);
+    assert_eq!(wide.flush(&client), Ok(()));
+}
+
+#[test]
 fn a_flush_answers_when_the_last_server_has_and_fails_when_one_does() {
     let wide = Wide::connected(3);
     let client = wide.bench.client();
