@@ -248,6 +248,17 @@ fn a_disk_on_one_node_keeps_its_reservation_beside_one_on_both() {
 }
 
 #[test]
+fn a_disk_on_one_node_gets_its_shares_only_where_nodes_know_no_reservations() {
+    with_paced_lab(&[], |lab, pace| {
+        let rates = [1_500, 1_500];
+        let sfq = Setup { scheduler: "--scheduler=sfq", busy: 1, ..Setup::new(&rates, &SKEWED) };
+        let got = sfq.run(lab, pace, "figure 10 with shares only")?;
+        ensure!(got[0].all < 0.65 * 800.0, "{:.0} of 800", got[0].all);
+        Ok(())
+    });
+}
+
+#[test]
 fn a_slow_node_does_not_take_more_of_a_reservation_than_it_gives() {
     with_paced_lab(&[], |lab, pace| {
         // All stripes are read alike, so all nodes give what the slow one gives: 2,640 together.
