@@ -124,8 +124,9 @@ impl Control {
                     hint: "create disks on that datastore instead".into(),
                 });
             }
-            let shared = |server: &String| servers_of(&other.record.backend).contains(server);
-            if servers_of(backend).iter().any(shared) {
+            let shared =
+                |server: &String| remote::servers_of(&other.record.backend).contains(server);
+            if remote::servers_of(backend).iter().any(shared) {
                 warnings.push(format!(
                     "datastore '{}' is the same server: if their exports share storage, two schedulers divide it without \
                      knowing of each other, and neither can keep reservations while both are busy",
@@ -267,18 +268,6 @@ impl Control {
             record.capacity = capacity::from_model(&record);
         }
         Ok(record)
-    }
-}
-
-/// The NBD servers that a datastore's disks are exports of.
-fn servers_of(backend: &Backend) -> &[String] {
-    match backend {
-        Backend::Nbd { server } => std::slice::from_ref(server),
-        Backend::Stripe { servers, .. } => servers,
-        Backend::Dir { .. }
-        | Backend::Block { .. }
-        | Backend::Emulated { .. }
-        | Backend::Memory { .. } => &[],
     }
 }
 

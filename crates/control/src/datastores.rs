@@ -212,7 +212,8 @@ impl Control {
             }),
             Backend::Nbd { .. } | Backend::Stripe { .. } => Err(ControlError::Busy {
                 error: format!(
-                    "the disks of datastore '{name}' are exports of servers: they hold data, and there is none to measure on"
+                    "the disks of datastore '{name}' are exports of servers: they hold data, and \
+                     there is none to measure on"
                 ),
                 hint: set_by_hand,
             }),

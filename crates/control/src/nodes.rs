@@ -3,7 +3,7 @@
 use super::remote;
 use super::{Control, ControlError};
 use headgate_api::nodes::{Node, NodeDisk};
-use headgate_model::{Backend, ConnectionState, ReceivedIos, ServerConnection};
+use headgate_model::{ConnectionState, ReceivedIos, ServerConnection};
 use std::collections::BTreeMap;
 
 impl Control {
@@ -16,15 +16,7 @@ impl Control {
         let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
         let model = self.model();
         for (name, store) in &model.datastores {
-            let servers = match &store.record.backend {
-                Backend::Nbd { server } => std::slice::from_ref(server),
-                Backend::Stripe { servers, .. } => servers,
-                Backend::Dir { .. }
-                | Backend::Block { .. }
-                | Backend::Emulated { .. }
-                | Backend::Memory { .. } => &[],
-            };
-            for server in servers {
+            for server in remote::servers_of(&store.record.backend) {
                 node(&mut nodes, server).datastores.push(name.clone());
             }
         }

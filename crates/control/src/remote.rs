@@ -70,12 +70,24 @@ pub(super) fn check_export_name(export: &str) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// The servers of the exports that a disk is.
+/// The NBD servers of a datastore, in the order of new disks' members.
+pub(super) fn servers_of(backend: &Backend) -> &[String] {
+    match backend {
+        Backend::Nbd { server } => std::slice::from_ref(server),
+        Backend::Stripe { servers, .. } => servers,
+        Backend::Dir { .. }
+        | Backend::Block { .. }
+        | Backend::Emulated { .. }
+        | Backend::Memory { .. } => &[],
+    }
+}
+
+/// The servers of the exports that a disk is. A striped one keeps those that it was made on.
 pub(super) fn servers<'a>(remote: &'a RemoteRecord, backend: Option<&'a Backend>) -> &'a [String] {
     match (&remote.stripe, backend) {
         (Some(stripe), _) => &stripe.servers,
-        (None, Some(Backend::Nbd { server })) => std::slice::from_ref(server),
-        (None, _) => &[],
+        (None, Some(backend)) => servers_of(backend),
+        (None, None) => &[],
     }
 }
 
@@ -166,15 +178,7 @@ impl Control {
     ) -> Result<(), ControlError> {
         if let Some(name) = &request.datastore {
             let datastore = model.datastore(name)?;
-            let servers = match &datastore.record.backend {
-                Backend::Nbd { server } => std::slice::from_ref(server),
-                Backend::Stripe { servers, .. } => servers.as_slice(),
-                Backend::Dir { .. }
-                | Backend::Block { .. }
-                | Backend::Emulated { .. }
-                | Backend::Memory { .. } => &[],
-            };
-            if *servers != found.servers {
+            if *servers_of(&datastore.record.backend) != found.servers {
                 return Err(ControlError::Busy {
                     error: format!("datastore '{name}' was replaced while its server was dialled"),
                     hint: "look at 'headgate datastore list' and try again".into(),

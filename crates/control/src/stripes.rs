@@ -148,7 +148,8 @@ fn common_label(export: &str, members: &[Member]) -> Result<Option<Label>, Contr
     if usize::from(first.layout.members()) != members.len() {
         return Err(ControlError::Busy {
             error: format!(
-                "the exports '{export}' are members of a disk on {} servers, and the datastore has {}",
+                "the exports '{export}' are members of a disk on {} servers, and the datastore \
+                 has {}",
                 first.layout.members(),
                 members.len()
             ),
@@ -189,7 +190,8 @@ fn new_stripe(
         if member.probe.size < layout.member_size() {
             return Err(ControlError::invalid(
                 format!(
-                    "export '{export}' of {} has {} bytes, and a disk of {} bytes needs {} of each server",
+                    "export '{export}' of {} has {} bytes, and a disk of {} bytes needs {} of \
+                     each server",
                     member.server,
                     member.probe.size.0,
                     size.0,
@@ -208,7 +210,8 @@ fn check_size(export: &str, asked: Option<Bytes>, found: Bytes) -> Result<(), Co
     match asked {
         Some(asked) if asked != found => Err(ControlError::invalid(
             format!(
-                "the exports '{export}' are those of a striped disk of {} bytes, and {} were asked for",
+                "the exports '{export}' are those of a striped disk of {} bytes, and {} were \
+                 asked for",
                 found.0, asked.0
             ),
             format!("no size, or {} bytes; or --overwrite for a new disk", found.0),
