@@ -29,6 +29,7 @@ mod reservations;
 mod resize;
 mod stalls;
 mod stops;
+mod stripe_leases;
 mod stripes;
 mod tls;
 mod trouble;

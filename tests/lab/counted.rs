@@ -12,6 +12,8 @@ use std::thread::{JoinHandle, spawn};
 
 /// The option.
 pub const OPT_COUNTERS: u32 = 0x4847_0001;
+/// Its version.
+pub const VERSION: u8 = 2;
 const BLOCK: u32 = 4096;
 
 /// What each request says, in millionths of an IO.
@@ -34,11 +36,13 @@ pub struct Told {
     pub by_reservation: f64,
 }
 
-/// Asks for the counters, in this version, and opens an export.
-pub fn connect(socket: &Path, export: &str, version: &[u8]) -> anyhow::Result<Client> {
+/// Asks for the counters, without a lease, and opens an export.
+pub fn connect(socket: &Path, export: &str) -> anyhow::Result<Client> {
     let mut handshake = Handshake::connect(socket)?;
     handshake.flags(CLIENT_FLAGS)?;
-    handshake.option(OPT_COUNTERS, version.len() as u32, version)?;
+    let mut data = [0; 42];
+    data[1] = VERSION;
+    handshake.option(OPT_COUNTERS, data.len() as u32, &data)?;
     let reply = handshake.reply()?.context("the server hung up")?;
     ensure!(reply.kind == REP_ACK, "the counters are refused: {reply:x?}");
     handshake.go_on(export)
@@ -71,7 +75,7 @@ impl Counted {
         let over = Arc::new(AtomicBool::new(false));
         let (socket, disk, until) = (PathBuf::from(socket), disk.to_owned(), over.clone());
         let thread = spawn(move || {
-            let client = connect(&socket, &disk, &[0, 1])?;
+            let client = connect(&socket, &disk)?;
             run(client, depth, says, &until)
         });
         Counted { over, thread }

@@ -131,7 +131,7 @@ fn stand_between(mut client: TcpStream, node: &str) -> io::Result<()> {
     client.read_exact(&mut first)?;
     server.write_all(&first[..4])?;
     if first[4..16] == OPTION {
-        client.read_exact(&mut [0; 2])?;
+        client.read_exact(&mut [0; 42])?;
         let mut answer = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
         answer.extend(&OPTION[8..]);
         answer.extend(UNSUPPORTED.to_be_bytes());

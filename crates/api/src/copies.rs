@@ -67,6 +67,7 @@ impl DiskCopy {
             moved_from: None,
             force: self.force,
             overwrite: self.force,
+            evict: Force::No,
         }
     }
 

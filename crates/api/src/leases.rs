@@ -22,11 +22,12 @@ pub struct DiskTakeover {
     /// here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// Overbook the datastore if need be.
+    /// Overbook the datastore if need be. With `evict`, also where the servers of a striped disk
+    /// cannot end the connections of the host that holds it.
     #[serde(default)]
     pub force: Force,
-    /// Take it from the host that holds it in etcd, or that has its device reserved, dead or alive,
-    /// and wait until that one has certainly stopped.
+    /// Take it from the host that holds it in etcd or by its labels, or that has its device
+    /// reserved, dead or alive, and wait until that one has certainly stopped.
     #[serde(default)]
     pub evict: Force,
     /// How the bytes of an image are read that was not known here. Of no use for one that is.
@@ -55,6 +56,8 @@ pub enum LeasePlace {
     File,
     /// In etcd.
     Etcd,
+    /// On the labels of a striped disk's exports.
+    Labels,
 }
 
 /// The lease of a disk that several hosts can reach.

@@ -289,6 +289,10 @@ pub struct DiskCreate {
     /// members of a striped disk.
     #[serde(default)]
     pub overwrite: Force,
+    /// Of a striped disk, and only there: take it from the host that its exports name as its
+    /// holder. That one's connections end, where the servers know leases.
+    #[serde(default)]
+    pub evict: Force,
 }
 
 /// What to change about a disk. A field that is absent stays as it is; `null` takes a value away.

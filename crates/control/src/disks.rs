@@ -219,7 +219,7 @@ impl Control {
         session: Option<Session>,
         eviction: Eviction,
     ) -> Result<Bytes, ControlError> {
-        let remote = remote::disk(record, backend, session)?;
+        let remote = remote::disk(record, backend, session, &self.leases)?;
         let image = match backend {
             Backend::Block { device, .. } => {
                 self.check_device_allowed(device)?;

@@ -237,6 +237,18 @@ pub enum ControlError {
     /// Another host serves the disk, or the lease cannot be checked.
     #[error(transparent)]
     Lease(#[from] LeaseError),
+    /// By the labels of a striped disk another host holds it.
+    #[error("disk '{disk}' is held by host '{holder}' (lease {number}), as its exports say")]
+    HeldOnLabels {
+        /// The disk.
+        disk: Name,
+        /// The host's name.
+        holder: String,
+        /// Its lease's number.
+        number: u64,
+        /// A server that cannot end that host's connections, if eviction was asked for.
+        server: Option<String>,
+    },
     /// The device of a disk is reserved for others.
     #[error("disk '{disk}' is not served here, on {}: {refusal}", device.display())]
     Reserved {
@@ -311,6 +323,7 @@ impl ControlError {
             | ControlError::Overcommitted { .. }
             | ControlError::Busy { .. }
             | ControlError::Reserved { .. }
+            | ControlError::HeldOnLabels { .. }
             | ControlError::NoPlace { .. }
             | ControlError::DatastoreFailed { .. }
             | ControlError::DiskFailed { .. }
@@ -414,6 +427,14 @@ impl ControlError {
             ControlError::Lease(LeaseError::Held { disk, .. }) => Some(format!(
                 "stop that daemon, or release the disk there with 'headgate disk remove {disk} --keep-image'; leases of a dead daemon \
                  end by themselves, in etcd after 15 s. Then run 'headgate disk takeover {disk}'"
+            )),
+            ControlError::HeldOnLabels { holder, server: None, .. } => Some(format!(
+                "remove the disk on '{holder}' with --keep-image; or, if that host does not serve \
+                 it any more, take the disk from it with --evict"
+            )),
+            ControlError::HeldOnLabels { holder, server: Some(server), .. } => Some(format!(
+                "{server} cannot end the connections of host '{holder}': see that it has stopped, \
+                 then take the disk with --evict --force"
             )),
             ControlError::Lease(LeaseError::HeldByUnknown { .. }) => {
                 Some("stop the process that has locked the lease's file".into())

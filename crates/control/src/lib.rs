@@ -66,6 +66,7 @@ mod speed;
 mod start;
 mod state;
 mod state_dir;
+mod stripe_leases;
 mod stripes;
 mod takeover;
 #[cfg(test)]

@@ -85,6 +85,7 @@ fn badness(state: ConnectionState) -> u8 {
         ConnectionState::Connected => 0,
         ConnectionState::Waiting => 1,
         ConnectionState::Failing => 2,
+        ConnectionState::Evicted => 3,
     }
 }
 

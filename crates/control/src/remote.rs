@@ -1,6 +1,7 @@
 //! Disks that are exports of NBD servers.
 
 use super::{Control, ControlError, Model};
+use crate::leases::Leases;
 use headgate_api::types::DiskCreate;
 use headgate_model::Name;
 use headgate_model::PlaneError;
@@ -96,6 +97,7 @@ pub(super) fn disk(
     record: &DiskRecord,
     backend: &Backend,
     session: Option<Session>,
+    leases: &Leases,
 ) -> Result<Option<RemoteDisk>, ControlError> {
     if !matches!(backend, Backend::Nbd { .. } | Backend::Stripe { .. }) {
         return Ok(None);
@@ -110,7 +112,8 @@ pub(super) fn disk(
     let stripe = remote.stripe.as_ref().map(|stripe| {
         let layout = Layout::new(stripe.unit, uris.len() as u16, record.size);
         let layout = layout.map_err(PlaneError::new)?;
-        Ok::<_, PlaneError>(StripedDisk { id: stripe.id, layout })
+        let lease = leases.on_labels(stripe.lease);
+        Ok::<_, PlaneError>(StripedDisk { id: stripe.id, layout, lease })
     });
     let stripe = stripe.transpose()?;
     Ok(Some(RemoteDisk { uris, block_size: remote.block_size, stripe, session }))

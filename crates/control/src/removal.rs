@@ -100,6 +100,7 @@ impl Control {
             return Err(e.into());
         }
         self.leases.release(name);
+        ticket.rest(|| self.give_labels_back(&entry.record));
         self.forget_disk(name, &entry.record.datastore);
         Ok(())
     }
@@ -112,7 +113,7 @@ impl Control {
         force: Force,
         ticket: &Ticket,
     ) -> Result<(), ControlError> {
-        let DiskRecord { name, datastore, .. } = entry.record;
+        let DiskRecord { name, datastore, .. } = entry.record.clone();
         self.hold_to_remove(&name, backend, force, ticket)?;
         self.begin_removal(&name, keep.as_ref())?;
         crash::point("removal written down");
@@ -126,6 +127,7 @@ impl Control {
         self.set_service(&name, Service::Failed("it is being removed".into()));
         ticket.step(format!("removing the image of disk '{name}'"));
         self.finish_removal(&name, backend)?;
+        ticket.rest(|| self.give_labels_back(&entry.record));
         self.forget_disk(&name, &datastore);
         Ok(())
     }

@@ -24,7 +24,7 @@ pub(crate) enum Service {
     Failed(String),
     /// Of a disk: it is not tried again without an operator, or without its lease.
     Stopped(String),
-    /// Of a disk: its device was taken from this host. As `Stopped`.
+    /// Of a disk: its device, or its labels, were taken from this host. As `Stopped`.
     Evicted(String),
 }
 

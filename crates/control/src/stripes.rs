@@ -5,6 +5,7 @@
 
 use super::remote::{Found, check_export_name, uri};
 use super::{Control, ControlError};
+use crate::leases::Eviction;
 use headgate_api::types::{DiskCreate, Force};
 use headgate_model::{Backend, MemberContent, MemberProbe, RemoteRecord, StripeRecord};
 use headgate_nbd::uri::Uri;
@@ -100,17 +101,26 @@ impl Control {
             Force::Yes => None,
             Force::No => common_label(export, &members)?,
         };
-        let (id, layout, to_label) = match label {
+        let (id, layout) = match label {
             Some(label) => {
                 check_size(export, request.size, label.layout.size())?;
-                (label.id, label.layout, Vec::new())
+                (label.id, label.layout)
             }
             None => new_stripe(export, unit, &members, request)?,
         };
-        let stripe = StripeRecord { id, unit: layout.unit(), servers: servers.to_vec() };
+        let found: Vec<_> =
+            members.iter().map(|member| (member.server.clone(), member.probe.clone())).collect();
+        let eviction = if request.evict == Force::Yes { Eviction::IfHeld } else { Eviction::Never };
+        let lease = self.leases.next_on_labels(&request.name, &found, eviction, request.force)?;
+        let label = |(index, member): (u16, &Member)| {
+            (member.uri.clone(), Label { id, index, layout, lease })
+        };
+        let to_label = (0..).zip(&members).map(label).collect();
+        let (unit, servers) = (layout.unit(), servers.to_vec());
+        let stripe = StripeRecord { id, unit, servers: servers.clone(), lease: lease.number };
         Ok(Found {
             record: RemoteRecord { export: export.clone(), block_size, stripe: Some(stripe) },
-            servers: servers.to_vec(),
+            servers,
             size: layout.size(),
             session: None,
             to_label,
@@ -127,10 +137,10 @@ fn common_label(export: &str, members: &[Member]) -> Result<Option<Label>, Contr
     };
     let Some(first) = members.iter().find_map(label) else { return Ok(None) };
     for (index, member) in (0..).zip(members) {
-        let expected = Label { index, ..first };
+        let expected = |found: &Label| Label { index, lease: found.lease, ..first };
         let why = match label(member) {
             None => format!("it has no label, and others have that of striped disk {}", first.id),
-            Some(found) => match found.check(&expected) {
+            Some(found) => match found.check(&expected(&found)) {
                 Ok(()) => continue,
                 Err(mismatch) => mismatch.to_string(),
             },
@@ -159,15 +169,13 @@ fn common_label(export: &str, members: &[Member]) -> Result<Option<Label>, Contr
     Ok(Some(first))
 }
 
-type NewStripe = (StripeId, Layout, Vec<(Uri, Label)>);
-
 /// A disk over exports that have no labels.
 fn new_stripe(
     export: &str,
     unit: Bytes,
     members: &[Member],
     request: &DiskCreate,
-) -> Result<NewStripe, ControlError> {
+) -> Result<(StripeId, Layout), ControlError> {
     for member in members {
         if let (MemberContent::Other(what), Force::No) = (&member.probe.content, request.overwrite)
         {
@@ -201,9 +209,7 @@ fn new_stripe(
             ));
         }
     }
-    let id = random_id()?;
-    let label = |(index, member): (u16, &Member)| (member.uri.clone(), Label { id, index, layout });
-    Ok((id, layout, (0..).zip(members).map(label).collect()))
+    Ok((random_id()?, layout))
 }
 
 fn check_size(export: &str, asked: Option<Bytes>, found: Bytes) -> Result<(), ControlError> {
@@ -237,6 +243,7 @@ mod tests {
     use headgate_api::placement::Created;
     use headgate_api::types::Disk;
     use headgate_model::MemberContent;
+    use headgate_stripe::Label;
     use serde_json::{Value, json};
 
     /// A datastore over these hosts, in units of 64 KiB.
@@ -303,7 +310,14 @@ mod tests {
             assert!(error.contains(words), "{error}");
         }
         let again = create(&bench, json!({})).unwrap().now;
-        assert_eq!((again.size.0, bench.plane.labels() == labels), (1 << 30, true));
+        // By a later lease.
+        let found = bench.plane.labels();
+        assert!(found.values().all(|label| label.lease.number == 2));
+        let same = found.values().zip(labels.values()).all(|(found, label)| {
+            let lease = label.lease;
+            Label { lease, ..*found } == *label
+        });
+        assert_eq!((again.size.0, same), (1 << 30, true));
         remove(&bench);
         let new = create(&bench, json!({"overwrite": "yes"})).unwrap().now;
         assert!(new.size.0 > 1 << 30);

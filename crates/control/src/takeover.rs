@@ -168,6 +168,7 @@ impl Control {
     /// system hangs is not looked at again before it answers.
     pub fn look_at_leases(&self) {
         self.look_at_devices();
+        self.stop_striped_evicted();
         for directory in self.leases.directories() {
             let Some(turn) = self.leases.turn(&directory) else { continue };
             let me = self.me.clone();
@@ -303,6 +304,9 @@ impl Control {
             let warnings = match known {
                 Some(entry) => {
                     control.check_known(&entry, &request)?;
+                    let force = request.force;
+                    ticket.step(format!("asking the servers of disk '{disk}'"));
+                    control.take_labels(&disk, eviction, force)?;
                     control.take_over_known(&disk, &entry.record.datastore, eviction, ticket)?;
                     Vec::new()
                 }
@@ -421,7 +425,8 @@ impl Control {
         if !matches!(backend, Backend::Dir { .. } | Backend::Block { .. }) {
             return Err(ControlError::invalid(
                 format!("no image can be taken over on datastore '{target}'"),
-                "a datastore on a directory or a block device",
+                "a datastore on a directory or a block device; a disk over several servers is made \
+                 known by 'headgate disk create --export', with --evict if another host holds it",
             ));
         }
         let warnings = self.check_new(model, name, &target, &policy, force)?;

@@ -21,7 +21,7 @@ use headgate_model::{
     ChangesSince, CutOff, DataPlane, DatastoreSample, DiskSample, Ended, LiveDisk, Machine,
     NotResized, OpenDisk, PlaneError, Probe, SizeRule, Stall, Writes,
 };
-use headgate_model::{Connection, MemberContent, MemberProbe};
+use headgate_model::{Connection, MemberContent, MemberProbe, ServerLeases};
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{HoldSample, Period};
 use headgate_nbd::uri::Uri;
@@ -46,6 +46,7 @@ struct State {
     copies: BTreeMap<Name, copies::FakeCopy>,
     /// What exports hold that is not nothing, by their URIs.
     contents: BTreeMap<String, MemberContent>,
+    server_leases: Option<ServerLeases>,
     /// Where changes of disks are noted.
     noted: BTreeMap<Name, Arc<Changes>>,
     /// What clients of snapshots can ask for.
@@ -134,6 +135,11 @@ impl MemoryPlane {
 
     pub(crate) fn put_content(&self, uri: &str, content: MemberContent) {
         self.0.lock().unwrap().contents.insert(uri.to_owned(), content);
+    }
+
+    /// What all servers make of leases.
+    pub(crate) fn put_server_leases(&self, leases: ServerLeases) {
+        self.0.lock().unwrap().server_leases = Some(leases);
     }
 
     /// Labels of exports, by their URIs.
@@ -271,7 +277,8 @@ impl DataPlane for MemoryPlane {
         self.run("look_at_member", |s| {
             let content = s.contents.get(&uri.to_string()).cloned();
             let content = content.unwrap_or(MemberContent::Nothing);
-            MemberProbe { size: Bytes::from_gib(1), block_size: 4096, content }
+            let leases = s.server_leases.unwrap_or(ServerLeases::Known);
+            MemberProbe { size: Bytes::from_gib(1), block_size: 4096, content, leases }
         })
     }
 

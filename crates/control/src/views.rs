@@ -235,7 +235,9 @@ impl Control {
             origin: record.origin.clone(),
             changes_since: model.bases_of(&record.name).iter().map(Name::to_string).collect(),
             moving: model.moves.get(&record.name).map(|moving| self.view_move(moving, record.size)),
-            lease: datastore.and_then(|d| self.view_lease(&record.name, &d.record.backend)),
+            lease: datastore
+                .and_then(|d| self.view_lease(&record.name, &d.record.backend))
+                .or_else(|| self.view_label_lease(record, &entry.service)),
             overbooked: datastore.is_some_and(|d| self.reservable_rate(model, d).overbooked() > 0),
             clients: live.map_or(0, |live| live.clients),
             nbd_uri: crate::attach::nbd_unix_uri(

@@ -8,8 +8,10 @@ use headgate_engine::StripeMember;
 use headgate_engine::backend::nbd::{self, Connection};
 use headgate_engine::{Access as ImageAccess, Caching, DiskId, DiskSpec, Image};
 use headgate_model::{
-    MemberContent, MemberProbe, OpenDisk, PlaneError, RemoteDisk, Session, SizeRule, StripedDisk,
+    MemberContent, MemberProbe, OpenDisk, PlaneError, RemoteDisk, ServerLeases, Session, SizeRule,
+    StripedDisk,
 };
+use headgate_nbd::counters::Counting;
 use headgate_nbd::uri::Uri;
 use headgate_stripe::Label;
 use headgate_units::Bytes;
@@ -20,10 +22,10 @@ const MEMBER_PATIENCE: Duration = Duration::from_secs(10);
 
 fn remote_image(remote: RemoteDisk, size: Bytes) -> Result<Image, PlaneError> {
     let RemoteDisk { mut uris, block_size, stripe, session } = remote;
-    if let Some(StripedDisk { id, layout }) = stripe {
+    if let Some(StripedDisk { id, layout, lease }) = stripe {
         let member = |uri| StripeMember { uri, connection: None };
         let members = uris.into_iter().map(member).collect();
-        return Image::striped(id, layout, block_size, members).map_err(failed);
+        return Image::striped(id, layout, lease, block_size, members).map_err(failed);
     }
     let uri = uris.pop().ok_or_else(|| PlaneError::new("it is on no server"))?;
     let connection = session.and_then(Session::into_inner::<Connection>);
@@ -39,7 +41,11 @@ impl EnginePlane {
             nbd::MemberContent::Labelled(label) => MemberContent::Labelled(label),
             nbd::MemberContent::Other(why) => MemberContent::Other(why.to_string()),
         };
-        Ok(MemberProbe { size: found.size, block_size: found.block_size, content })
+        let leases = match found.counting {
+            Counting::Agreed => ServerLeases::Known,
+            Counting::None => ServerLeases::Unknown,
+        };
+        Ok(MemberProbe { size: found.size, block_size: found.block_size, content, leases })
     }
 
     /// See [`headgate_model::DataPlane::label_member`].

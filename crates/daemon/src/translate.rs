@@ -82,6 +82,7 @@ fn of_state(state: RemoteState) -> ConnectionState {
         RemoteState::Connected => ConnectionState::Connected,
         RemoteState::Waiting => ConnectionState::Waiting,
         RemoteState::Failing => ConnectionState::Failing,
+        RemoteState::Evicted => ConnectionState::Evicted,
     }
 }
 

@@ -221,6 +221,8 @@ pub enum RemoteState {
     Waiting,
     /// There has been none for too long, or the export is another: requests fail.
     Failing,
+    /// Another host holds the disk: requests fail.
+    Evicted,
 }
 
 /// What a disk's requests of one final priority have got.

@@ -67,4 +67,6 @@ pub enum ConnectionState {
     /// There has been none for too long, or the export is another: requests fail, and it is tried
     /// again.
     Failing,
+    /// Another host holds the disk: requests fail, and the disk is taken out of service here.
+    Evicted,
 }

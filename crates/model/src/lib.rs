@@ -44,7 +44,7 @@ pub use sample::{
     DatastoreSample, DiskSample, FlashSample, NarrowedSample, NbdSample, StreamSample,
 };
 pub use settled::{Ended, Noted, Settled};
-pub use stripes::{MemberContent, MemberProbe, StripeRecord, StripedDisk};
+pub use stripes::{MemberContent, MemberProbe, ServerLeases, StripeRecord, StripedDisk};
 pub use trouble::{ErrorSample, FAILING, HoldSample, ReadErrors, TroubleSample, WriteErrors};
 pub use window::{
     BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, UnknownWindowLaw,

@@ -1,6 +1,6 @@
 //! Disks that are striped over several NBD servers.
 
-use headgate_stripe::{Label, Layout, StripeId};
+use headgate_stripe::{Label, Layout, Lease, StripeId};
 use headgate_units::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -15,6 +15,8 @@ pub struct StripeRecord {
     pub unit: Bytes,
     /// The servers' URIs, without an export, by member.
     pub servers: Vec<String>,
+    /// The number of the lease by which this host holds the disk, as on the labels.
+    pub lease: u64,
 }
 
 fn to_text<S: Serializer>(id: &StripeId, to: S) -> Result<S::Ok, S::Error> {
@@ -33,6 +35,8 @@ pub struct StripedDisk {
     pub id: StripeId,
     /// How it is laid out.
     pub layout: Layout,
+    /// By what right this host serves it.
+    pub lease: Lease,
 }
 
 /// What is known of an export that is to be a member, or is one.
@@ -44,6 +48,17 @@ pub struct MemberProbe {
     pub block_size: u32,
     /// What it holds.
     pub content: MemberContent,
+    /// What its server makes of leases.
+    pub leases: ServerLeases,
+}
+
+/// What a server makes of leases (`docs/nbd-counters.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerLeases {
+    /// It ends the connections of those that have lost a disk, and refuses them.
+    Known,
+    /// It does not know them.
+    Unknown,
 }
 
 /// What an export holds that is to be a member.

@@ -191,7 +191,7 @@ fn counters_are_there_where_the_server_has_them_and_the_export_is_open_anyhow() 
     let listener = UnixListener::bind(&path).unwrap();
     let accept = || listener.try_clone().unwrap();
     let tls = ClientTls::by_uri();
-    let counted = Dial { style: ReplyStyle::Counted, ..dial(&tls) };
+    let counted = Dial { style: ReplyStyle::Counted(None), ..dial(&tls) };
 
     let with = accept();
     let server = thread::spawn(move || serve(with.accept().unwrap().0));
@@ -306,7 +306,7 @@ fn a_server_is_reached_over_tls_and_the_uri_may_name_it_and_the_certificates() {
 
     let (port, server) = secured_server(dir.path());
     let named = format!("nbds://127.0.0.1:{port}/db?tls-hostname=node7.example");
-    let counted = Dial { style: ReplyStyle::Counted, ..dial(&tls) };
+    let counted = Dial { style: ReplyStyle::Counted(None), ..dial(&tls) };
     check_counted(counted.open(&uri(named)), Counting::Agreed, server);
 }
 

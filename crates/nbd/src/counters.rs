@@ -4,10 +4,12 @@
 //! limit and shares together, and do not communicate.
 //!
 //! # Negotiation
-//! The client asks with option [`OPTION`] (`HG`, then 1), whose data is the version in two bytes.
-//! The server answers `NBD_REP_ACK`, or `NBD_REP_ERR_UNSUP` to a version that it does not know; one
-//! that does not know the option says the same. The option excludes structured replies, and with
-//! them metadata contexts: `NBD_REP_ERR_INVALID`. It holds for the export that is opened then.
+//! The client asks with option [`OPTION`] (`HG`, then 1), whose data are the version in two bytes,
+//! and [who may use the export](Lease). The server answers `NBD_REP_ACK`, or `NBD_REP_ERR_UNSUP` to
+//! a version that it does not know; one that does not know the option says the same. The option
+//! excludes structured replies, and with them metadata contexts: `NBD_REP_ERR_INVALID`. It holds
+//! for the export that is opened then. Where another client holds that, opening is answered with
+//! [`ERR_HELD`].
 //!
 //! # Transmission
 //! The heads of requests and of simple replies are those of the specification. Behind the head of a
@@ -30,6 +32,64 @@
 //! All fields are big-endian. A ρ above its δ, more by reservation than in all, or a field that is
 //! to be zero and is not, ends the connection: nobody says that by mistake.
 
+use crate::wire::option_reply;
+
+/// By what right a client uses an export: that of the one host that may serve a disk. Behind the
+/// version it takes 40 bytes of the option's data: disk, number, host. All of them are zero for a
+/// client without one.
+///
+/// A server ends the connections of a lease when it hears of one with a greater number, waits for
+/// what they have under way, and refuses the older lease from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The disk, which may lie on other exports too.
+    pub disk: [u8; 16],
+    /// Counts the disk's holders: a later one has a greater number. Not 0.
+    pub number: u64,
+    /// The holder.
+    pub host: [u8; 16],
+}
+
+/// What is wrong with the option's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadOption {
+    /// Another version than [`VERSION`], or data that has none.
+    Version,
+    /// Another length, or a lease without a number.
+    Malformed,
+}
+
+/// The data of the option. O(1).
+pub fn option_data(lease: Option<Lease>) -> [u8; OPTION_LEN] {
+    let mut data = [0; OPTION_LEN];
+    data[..2].copy_from_slice(&VERSION.to_be_bytes());
+    if let Some(Lease { disk, number, host }) = lease {
+        data[2..18].copy_from_slice(&disk);
+        data[18..26].copy_from_slice(&number.to_be_bytes());
+        data[26..].copy_from_slice(&host);
+    }
+    data
+}
+
+/// Reads the data of the option. O(1).
+///
+/// # Errors
+/// See [`BadOption`].
+pub fn read_option(data: &[u8]) -> Result<Option<Lease>, BadOption> {
+    let version = data.first_chunk().map(|bytes| u16::from_be_bytes(*bytes));
+    if version != Some(VERSION) {
+        return Err(BadOption::Version);
+    }
+    let data: &[u8; OPTION_LEN] = data.try_into().map_err(|_| BadOption::Malformed)?;
+    let field = |at: usize| core::array::from_fn(|i| data[at + i]);
+    let number = u64::from_be_bytes(core::array::from_fn(|i| data[18 + i]));
+    match number {
+        0 if data[2..].iter().any(|byte| *byte != 0) => Err(BadOption::Malformed),
+        0 => Ok(None),
+        number => Ok(Some(Lease { disk: field(2), number, host: field(26) })),
+    }
+}
+
 /// Whether client and server agreed to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
@@ -43,7 +103,11 @@ pub enum Counting {
 /// The number of the option.
 pub const OPTION: u32 = 0x4847_0001;
 /// The version that this is.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+/// The data of the option, in bytes.
+pub const OPTION_LEN: usize = 42;
+/// The answer to a client that opens an export which is another's by its lease.
+pub const ERR_HELD: u32 = option_reply::ERROR | 0x4847;
 /// What follows the head of a request, in bytes.
 pub const REQUEST_LEN: usize = 32;
 /// What follows the head of a reply, in bytes.
@@ -169,6 +233,36 @@ mod tests {
         assert_eq!(report.to_bytes(), expected);
         let received = Received { all: 0x0809, by_reservation: 0x0a };
         assert_eq!(received.to_bytes(), [0, 0, 0, 0, 0, 0, 8, 9, 0, 0, 0, 0, 0, 0, 0, 10]);
+    }
+
+    #[test]
+    fn the_option_says_the_version_and_by_what_right() {
+        let lease = Lease { disk: [0xD1; 16], number: 0x0102, host: [0x05; 16] };
+        let mut expected = [0; OPTION_LEN];
+        expected[1] = 2;
+        assert_eq!(option_data(None), expected);
+        expected[2..18].fill(0xD1);
+        expected[24..26].copy_from_slice(&[1, 2]);
+        expected[26..].fill(5);
+        assert_eq!(option_data(Some(lease)), expected);
+        for lease in [None, Some(lease)] {
+            assert_eq!(read_option(&option_data(lease)), Ok(lease));
+        }
+        for at in [2, 17, 26, OPTION_LEN - 1] {
+            let mut data = option_data(None);
+            data[at] = 1;
+            assert_eq!(read_option(&data), Err(BadOption::Malformed), "a lease without a number");
+        }
+        for (data, error) in [
+            (&[][..], BadOption::Version),
+            (&[2], BadOption::Version),
+            (&[0, 1], BadOption::Version),
+            (&[0, 3], BadOption::Version),
+            (&[0, 2], BadOption::Malformed),
+            (&[&[0, 2][..], &[0; OPTION_LEN]].concat(), BadOption::Malformed),
+        ] {
+            assert_eq!(read_option(data), Err(error), "{data:?}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use headgate_nbd::client::handshake::{ExportInfo, Handshake, ReplyStyle, Step as ClientStep};
 use headgate_nbd::client::replies::{Event as Reply, Replies};
-use headgate_nbd::counters::{self, Counting, Received, Report};
+use headgate_nbd::counters::{self, Counting, Lease, Received, Report};
 use headgate_nbd::server::command::{Command, Op, Replies as Form, Session};
 use headgate_nbd::server::contexts::Contexts;
 use headgate_nbd::server::negotiation::{
@@ -66,6 +66,8 @@ fn agreed(
     }
 }
 
+const LEASE: Option<Lease> = Some(Lease { disk: [1; 16], number: 2, host: [3; 16] });
+
 /// Makes the version that is asked for another one.
 fn other_version(sent: &mut [u8]) {
     let head = counters::OPTION.to_be_bytes();
@@ -79,11 +81,11 @@ fn a_client_and_a_server_that_know_the_counters_agree_on_them() {
     for security in [Security::Plain, Security::TlsRequired] {
         let (plain, counting, session) = agreed(ReplyStyle::Simple, security, |_| ());
         assert_eq!((counting, session.replies), (Counting::None, Form::Simple));
-        let (info, counting, session) = agreed(ReplyStyle::Counted, security, |_| ());
+        let (info, counting, session) = agreed(ReplyStyle::Counted(LEASE), security, |_| ());
         assert_eq!((counting, session.replies), (Counting::Agreed, Form::Counted));
         assert_eq!((info, session.contexts), (plain, Contexts::NONE));
         // Nobody counts alone.
-        let (info, counting, session) = agreed(ReplyStyle::Counted, security, other_version);
+        let (info, counting, session) = agreed(ReplyStyle::Counted(LEASE), security, other_version);
         assert_eq!((counting, session.replies), (Counting::None, Form::Simple));
         assert_eq!((info, session.contexts), (plain, Contexts::NONE));
     }

@@ -1,13 +1,14 @@
 use crate::checksum::crc32c;
 use crate::id::StripeId;
 use crate::layout::{Layout, LayoutError};
+use crate::lease::{HOST_NAME_MAX, HostName, Lease};
 use headgate_units::Bytes;
 use thiserror::Error;
 
 /// The length of a label, in bytes. It is at the beginning of the export.
 pub const LABEL_LEN: usize = 4096;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 const MAGIC: &[u8; 16] = b"HEADGATE STRIPE\n";
 const VERSION_AT: usize = 16;
@@ -16,7 +17,10 @@ const INDEX_AT: usize = 36;
 const MEMBERS_AT: usize = 38;
 const UNIT_AT: usize = 40;
 const SIZE_AT: usize = 48;
-const ZEROES_AT: usize = 56;
+const NUMBER_AT: usize = 56;
+const HOST_AT: usize = 64;
+const NAME_AT: usize = 80;
+const ZEROES_AT: usize = NAME_AT + HOST_NAME_MAX;
 const CHECKSUM_AT: usize = LABEL_LEN - 4;
 
 /// What an export says of itself.
@@ -28,6 +32,8 @@ pub struct Label {
     pub index: u16,
     /// How the disk is laid out.
     pub layout: Layout,
+    /// Who may serve it.
+    pub lease: Lease,
 }
 
 /// Why bytes are no label.
@@ -56,6 +62,9 @@ pub enum LabelError {
         /// How many the disk has.
         members: u16,
     },
+    /// A host without a number, a number of nobody's, or a name that is none.
+    #[error("the label of the export says of a host what cannot be")]
+    Lease,
 }
 
 /// How an export differs from the one that is expected.
@@ -93,6 +102,14 @@ pub enum Mismatch {
         /// The one that was asked for.
         expected: u16,
     },
+    /// Another may serve the disk.
+    #[error("the disk is held by {found}, and lease {expected} was expected")]
+    Lease {
+        /// The label's.
+        found: Lease,
+        /// The number of the one that was asked for.
+        expected: u64,
+    },
 }
 
 impl Label {
@@ -109,6 +126,9 @@ impl Label {
         put(MEMBERS_AT, &self.layout.members().to_be_bytes());
         put(UNIT_AT, &self.layout.unit().0.to_be_bytes());
         put(SIZE_AT, &self.layout.size().0.to_be_bytes());
+        put(NUMBER_AT, &self.lease.number.to_be_bytes());
+        put(HOST_AT, &self.lease.host);
+        put(NAME_AT, self.lease.name.bytes());
         let checksum = crc32c(&bytes[..CHECKSUM_AT]);
         bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_be_bytes());
         bytes
@@ -141,13 +161,14 @@ impl Label {
         if index >= members {
             return Err(LabelError::Index { index, members });
         }
-        Ok(Label { id: StripeId(field(bytes, ID_AT)), index, layout })
+        let lease = lease(bytes).ok_or(LabelError::Lease)?;
+        Ok(Label { id: StripeId(field(bytes, ID_AT)), index, layout, lease })
     }
 
     /// Whether this, which an export says, is the label that is expected there.
     ///
     /// # Errors
-    /// What differs first: the disk, its layout, the place in it.
+    /// What differs first: the disk, its layout, the place in it, who may serve it.
     pub fn check(&self, expected: &Label) -> Result<(), Mismatch> {
         if self.id != expected.id {
             return Err(Mismatch::Disk { found: self.id, expected: expected.id });
@@ -158,8 +179,20 @@ impl Label {
         if self.index != expected.index {
             return Err(Mismatch::Place { found: self.index, expected: expected.index });
         }
+        if self.lease != expected.lease {
+            let expected = expected.lease.number;
+            return Err(Mismatch::Lease { found: self.lease, expected });
+        }
         Ok(())
     }
+}
+
+fn lease(bytes: &[u8; LABEL_LEN]) -> Option<Lease> {
+    let number = u64::from_be_bytes(field(bytes, NUMBER_AT));
+    let name = HostName::from_bytes(&field(bytes, NAME_AT))?;
+    let lease = Lease { number, host: field(bytes, HOST_AT), name };
+    let is_nobodys = !lease.is_held() && lease.name == Lease::NONE.name;
+    (is_nobodys || lease.is_held() && number > 0).then_some(lease)
 }
 
 /// Some bytes of a label.

@@ -29,7 +29,8 @@
 //! assert_eq!(layout.disk_offset(2, parts[2].offset), Some(kib(128)));
 //!
 //! // Each export says what it is, so that exports in another order are noticed.
-//! let label = |index| Label { id: StripeId([7; 16]), index, layout };
+//! let lease = Lease { number: 1, host: [9; 16], name: HostName::new("gw1") };
+//! let label = |index| Label { id: StripeId([7; 16]), index, layout, lease };
 //! let found = Label::from_bytes(&label(1).to_bytes())?;
 //! assert_eq!(found.check(&label(1)), Ok(()));
 //! assert_eq!(found.check(&label(2)), Err(Mismatch::Place { found: 1, expected: 2 }));
@@ -51,17 +52,25 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 16 | `HEADGATE STRIPE` and a line feed |
-//! | 16 | 4 | version: 1 |
+//! | 16 | 4 | version: 2 |
 //! | 20 | 16 | the disk: the same in all of its members |
 //! | 36 | 2 | index of this member, from 0 |
 //! | 38 | 2 | members |
 //! | 40 | 8 | unit, in bytes |
 //! | 48 | 8 | size of the disk, in bytes |
-//! | 56 | 4036 | 0 |
+//! | 56 | 8 | the lease's number; 0: nobody has held the disk |
+//! | 64 | 16 | the host that holds it; 0: nobody does |
+//! | 80 | 64 | that host's name in UTF-8, without control characters, and zeroes behind it |
+//! | 144 | 3948 | 0 |
 //! | 4092 | 4 | CRC-32C (Castagnoli) of all before it |
 //!
 //! The first 20 bytes and the checksum stay where they are in every version: what is damaged is
 //! told from what is newer.
+//!
+//! # The lease
+//! One host at a time may serve a disk. Whoever takes it over writes its own lease to all members,
+//! with a greater number than any of them had; whoever finds another's lease on a member has lost
+//! the disk.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -70,9 +79,11 @@ mod checksum;
 mod id;
 mod label;
 mod layout;
+mod lease;
 mod ranges;
 
 pub use id::{StripeId, StripeIdError};
 pub use label::{LABEL_LEN, Label, LabelError, Mismatch};
 pub use layout::{Layout, LayoutError, MEMBERS_MAX, SIZE_MAX, SIZE_STEP, UNIT_MAX, UNIT_MIN};
+pub use lease::{HOST_NAME_MAX, HostName, Lease};
 pub use ranges::{DATA_AT, Part, Parts, Run, Runs};

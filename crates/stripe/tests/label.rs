@@ -30,19 +30,26 @@ fn layout() -> Layout {
 
 fn label() -> Label {
     let id = "000102030405060708090a0b0c0d0e0f".parse().unwrap();
-    Label { id, index: 2, layout: layout() }
+    Label { id, index: 2, layout: layout(), lease: lease() }
+}
+
+fn lease() -> Lease {
+    Lease { number: 0x0102, host: [0xC3; 16], name: HostName::new("gw-ä") }
 }
 
 /// The format as its table has it, written by hand. What is written today is read for ever.
 fn by_hand() -> [u8; LABEL_LEN] {
     let mut bytes = [0; LABEL_LEN];
     bytes[..16].copy_from_slice(b"HEADGATE STRIPE\n");
-    bytes[19] = 1;
+    bytes[19] = 2;
     bytes[20..36].copy_from_slice(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
     bytes[37] = 2;
     bytes[39] = 3;
     bytes[40..48].copy_from_slice(&[0, 0, 0, 0, 0, 1, 0, 0]);
     bytes[48..56].copy_from_slice(&[0, 0, 0, 2, 0x80, 0, 0, 0]);
+    bytes[62..64].copy_from_slice(&[1, 2]);
+    bytes[64..80].fill(0xC3);
+    bytes[80..85].copy_from_slice(&[b'g', b'w', b'-', 0xC3, 0xA4]);
     seal(&mut bytes);
     bytes
 }
@@ -59,7 +66,7 @@ fn with(at: usize, what: &[u8]) -> Result<Label, LabelError> {
 fn a_label_is_written_as_the_table_says() {
     assert_eq!(label().to_bytes(), by_hand());
     assert_eq!(Label::from_bytes(&by_hand()), Ok(label()));
-    assert_eq!(by_hand()[LABEL_LEN - 4..], [0x32, 0x01, 0xD9, 0x63]);
+    assert_eq!(by_hand()[LABEL_LEN - 4..], [0x08, 0x7A, 0x39, 0xD0]);
 }
 
 #[test]
@@ -85,10 +92,10 @@ fn what_is_no_label_is_told_from_what_is_damaged() {
 
 #[test]
 fn what_cannot_be_is_refused_although_the_checksum_fits() {
-    for version in [0, 2, u32::MAX] {
+    for version in [0, 1, 3, u32::MAX] {
         assert_eq!(with(16, &version.to_be_bytes()), Err(LabelError::Version(version)));
     }
-    for at in 56..LABEL_LEN - 4 {
+    for at in 144..LABEL_LEN - 4 {
         assert_eq!(with(at, &[1]), Err(LabelError::Damaged), "{at}");
     }
     for (at, value, error) in [
@@ -138,6 +145,50 @@ fn a_check_says_what_differs_first() {
 }
 
 #[test]
+fn who_may_serve_the_disk_is_the_last_that_is_compared_and_its_name_is_not() {
+    let expected = label();
+    let renamed = Lease { name: HostName::new("other"), ..lease() };
+    assert_eq!(Label { lease: renamed, ..expected }.check(&expected), Ok(()));
+    for other in [
+        Lease { number: 0x0103, ..lease() },
+        Lease { number: 0x0101, ..lease() },
+        Lease { host: [0xC4; 16], ..lease() },
+        lease().given_back(),
+        Lease::NONE,
+    ] {
+        let found = Label { lease: other, ..expected };
+        let mismatch = Mismatch::Lease { found: other, expected: 0x0102 };
+        assert_eq!(found.check(&expected), Err(mismatch));
+        let place = Label { index: 0, ..found };
+        assert_eq!(place.check(&expected), Err(Mismatch::Place { found: 0, expected: 2 }));
+        assert_eq!(Label::from_bytes(&found.to_bytes()), Ok(found));
+    }
+    assert_eq!((lease().is_held(), lease().given_back().is_held()), (true, false));
+    assert_eq!(lease().given_back().number, 0x0102);
+}
+
+#[test]
+fn a_lease_that_cannot_be_is_refused() {
+    let refused = |at: usize, what: &[u8]| assert_eq!(with(at, what), Err(LabelError::Lease));
+    // A host with the number of nobody, and nobody with a name.
+    refused(56, &[0; 8]);
+    refused(64, &[0; 16]);
+    // No UTF-8, something behind the name's end, and a character that moves a terminal's cursor.
+    refused(83, &[0xFF]);
+    refused(86, b"x");
+    refused(80, b"\n");
+    assert!(with(85, &[b'x'; 59]).is_ok_and(|label| label.lease.name.as_str().len() == 64));
+}
+
+#[test]
+fn a_name_is_cut_between_its_characters() {
+    let long = "ä".repeat(40);
+    assert_eq!(HostName::new(&long).as_str(), "ä".repeat(32));
+    assert_eq!(HostName::new(&format!("x{long}")).as_str(), format!("x{}", "ä".repeat(31)));
+    assert_eq!(HostName::new("a\u{1b}[2Jb\0c").as_str(), "a[2Jbc");
+}
+
+#[test]
 fn messages_say_what_was_found_and_what_was_expected() {
     let said = |found: Label| found.check(&label()).unwrap_err().to_string();
     let other = Layout::new(Bytes::from_kib(4), 1, Bytes(4096)).unwrap();
@@ -148,7 +199,11 @@ fn messages_say_what_was_found_and_what_was_expected() {
             ["units of 4 KiB on 1 member, 4096 bytes", "units of 64 KiB on 3 members", "give "],
         ),
         (said(Label { id: StripeId([0xAB; 16]), ..label() }), ["abababab", "00010203", "address"]),
-        (LabelError::Version(7).to_string(), ["version 7", "version 1", "newer"]),
+        (
+            said(Label { lease: Lease { number: 9, ..lease() }, ..label() }),
+            ["host 'gw-ä' (lease 9)", "lease 258", "expected"],
+        ),
+        (LabelError::Version(7).to_string(), ["version 7", "version 2", "newer"]),
         (
             LabelError::Layout(LayoutError::Unit(Bytes(5000))).to_string(),
             ["5000 bytes", "4 KiB", "64 MiB"],
@@ -166,11 +221,23 @@ fn any_layout() -> impl Strategy<Value = Layout> {
 }
 
 fn any_label() -> impl Strategy<Value = Label> {
-    (any::<[u8; 16]>(), any_layout(), any::<u16>()).prop_map(|(id, layout, index)| Label {
+    let parts = (any::<[u8; 16]>(), any_layout(), any::<u16>(), any_lease());
+    parts.prop_map(|(id, layout, index, lease)| Label {
         id: StripeId(id),
         index: index % layout.members(),
         layout,
+        lease,
     })
+}
+
+/// Of a host or of nobody.
+fn any_lease() -> impl Strategy<Value = Lease> {
+    (1..=u64::MAX, any::<Option<[u8; 16]>>(), "[^\\p{Cc}]{0,20}").prop_map(
+        |(number, host, name)| match host.filter(|host| *host != [0; 16]) {
+            Some(host) => Lease { number, host, name: HostName::new(&name) },
+            None => Lease { number: number - 1, ..Lease::NONE },
+        },
+    )
 }
 
 proptest! {
@@ -185,7 +252,7 @@ proptest! {
     fn bytes_that_are_accepted_are_the_label_s(
         label in any_label(),
         changes in prop::collection::vec((0..LABEL_LEN, any::<u8>()), 0..4),
-        early in prop::collection::vec((16..56usize, any::<u8>()), 0..4),
+        early in prop::collection::vec((16..144usize, any::<u8>()), 0..4),
         sealed in any::<bool>(),
     ) {
         let mut bytes = label.to_bytes();

@@ -57,7 +57,7 @@ fn check_handshake(stream: &[u8], style: ReplyStyle, cuts: &[u8]) {
     let yes = (option, kind) == (Some(counters::OPTION), Some(option_reply::ACK));
     let (_, counting, sent) = whole;
     if counting == Counting::Agreed {
-        assert!(style == ReplyStyle::Counted && yes, "nobody counts alone");
+        assert!(matches!(style, ReplyStyle::Counted(_)) && yes, "nobody counts alone");
         assert!(be32(&sent, 30) == Some(option::GO), "it goes on with the export");
     }
 }
@@ -254,7 +254,7 @@ pub(super) fn run(input: &[u8]) {
             let styles = [ReplyStyle::Simple, ReplyStyle::Structured, ReplyStyle::Allocation];
             let (style, asked) = match counting {
                 Counting::None => (styles[usize::from(mode / 3 % 3)], option::GO),
-                Counting::Agreed => (ReplyStyle::Counted, counters::OPTION),
+                Counting::Agreed => (ReplyStyle::Counted(None), counters::OPTION),
             };
             let stream = if made { handshake(input, asked) } else { input.to_vec() };
             check_handshake(&stream, style, &cuts);

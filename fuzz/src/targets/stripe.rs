@@ -5,11 +5,16 @@
 //! The first byte of the input says what the label is made of: the bytes that follow as they are,
 //! or a good label with bytes changed and a checksum that fits. The rest are ranges.
 
-use headgate_stripe::{DATA_AT, LABEL_LEN, Label, Layout, Part, Run, SIZE_STEP, StripeId};
+use headgate_stripe::{
+    DATA_AT, HostName, LABEL_LEN, Label, Layout, Lease, Part, Run, SIZE_STEP, StripeId,
+};
 use headgate_units::Bytes;
 
 /// What a label says, behind its magic.
-const FIELDS: std::ops::Range<usize> = 16..56;
+const FIELDS: std::ops::Range<usize> = 16..144;
+const LEASE: usize = 56;
+const HOST: usize = 64;
+const NAME: usize = 80;
 const UNIT: usize = 40;
 const SIZE: usize = 48;
 /// An offset and a length.
@@ -19,7 +24,8 @@ const RUNS: usize = 200;
 
 fn good() -> Label {
     let layout = Layout::new(Bytes::from_kib(64), 3, Bytes::from_gib(10)).expect("a layout");
-    Label { id: StripeId([7; 16]), index: 0, layout }
+    let lease = Lease { number: 5, host: [3; 16], name: HostName::new("gw") };
+    Label { id: StripeId([7; 16]), index: 0, layout, lease }
 }
 
 fn long(bytes: &[u8]) -> u64 {
@@ -54,9 +60,19 @@ fn label(input: &[u8]) -> ([u8; LABEL_LEN], &[u8]) {
         let [unit, size] = [UNIT, SIZE].map(|at| long(&new[at - FIELDS.start..]));
         let size = (size % (1 << 50)) >> (how % 51);
         bytes[UNIT..SIZE].copy_from_slice(&(1u64 << (12 + unit % 15)).to_be_bytes());
-        bytes[SIZE..FIELDS.end].copy_from_slice(&((size + 1) * SIZE_STEP.0).to_be_bytes());
+        bytes[SIZE..LEASE].copy_from_slice(&((size + 1) * SIZE_STEP.0).to_be_bytes());
+        // A lease of a host, of nobody, or one that cannot be.
+        match how % 8 {
+            2 => {}
+            3 => bytes[LEASE..FIELDS.end].fill(0),
+            6 => bytes[HOST..FIELDS.end].fill(0),
+            _ => {
+                let name = good().to_bytes();
+                bytes[NAME..FIELDS.end].copy_from_slice(&name[NAME..FIELDS.end]);
+            }
+        }
         // The version is ours, and the index is often as many as there are members.
-        bytes[FIELDS.start..20].copy_from_slice(&[0, 0, 0, 1]);
+        bytes[FIELDS.start..20].copy_from_slice(&[0, 0, 0, 2]);
         (bytes[36], bytes[38], bytes[39]) = (0, 0, bytes[39] % 64 + 1);
         bytes[37] = bytes[37].min(bytes[39] - how % 2);
     }
@@ -75,13 +91,27 @@ fn is_label(bytes: &[u8; LABEL_LEN]) -> bool {
     let (unit, size) = (number(UNIT, 8), number(SIZE, 8));
     bytes.starts_with(b"HEADGATE STRIPE\n")
         && number(LABEL_LEN - 4, 4) == u64::from(crc32c(&bytes[..LABEL_LEN - 4]))
-        && number(16, 4) == 1
+        && number(16, 4) == 2
+        && is_lease(bytes)
         && bytes[FIELDS.end..LABEL_LEN - 4].iter().all(|byte| *byte == 0)
         && (12..=26).any(|power| unit == 1 << power)
         && (1..=64).contains(&members)
         && index < members
         && (1..=1 << 62).contains(&size)
         && size.is_multiple_of(4096)
+}
+
+/// Whether a label's lease may be, by the definition.
+fn is_lease(bytes: &[u8; LABEL_LEN]) -> bool {
+    let (host, name) = (&bytes[HOST..NAME], &bytes[NAME..FIELDS.end]);
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let is_name = std::str::from_utf8(&name[..end])
+        .is_ok_and(|text| !text.chars().any(char::is_control))
+        && name[end..].iter().all(|byte| *byte == 0);
+    match host.iter().any(|byte| *byte != 0) {
+        true => is_name && long(&bytes[LEASE..]) > 0,
+        false => end == 0 && is_name,
+    }
 }
 
 /// Where a byte of the disk lies, by the definition.
@@ -144,7 +174,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     whole.extend(good().to_bytes());
     let ranges = |how: u8, by: u8| {
         let mut input = vec![how];
-        input.extend([by; 40]);
+        input.extend([by; FIELDS.end - FIELDS.start]);
         input.extend((0..64).map(|at| if at % 8 < 4 { 0 } else { by.wrapping_mul(at) }));
         input
     };
@@ -173,8 +203,9 @@ pub(super) fn run(input: &[u8]) {
     assert_eq!(label.id.to_string().parse(), Ok(label.id));
     assert!(label.index < label.layout.members(), "{label:?}");
     assert_eq!(label.check(&label), Ok(()));
-    assert_eq!(label.check(&good()).is_ok(), label == good(), "{label:?}");
-    assert_eq!(good().check(&label).is_ok(), label == good(), "{label:?}");
+    let is_good = label == good();
+    assert_eq!(label.check(&good()).is_ok(), is_good, "{label:?}");
+    assert_eq!(good().check(&label).is_ok(), is_good, "{label:?}");
     let layout = label.layout;
     let size = layout.size().0;
     check_end(&layout);

@@ -261,7 +261,7 @@ impl Control {
             ..record.clone()
         };
         let session = found.and_then(|found| found.session);
-        let remote = remote::disk(&filled, backend, session)?;
+        let remote = remote::disk(&filled, backend, session, &self.leases)?;
         let copy = self.open_request(&filled, image, remote);
         Ok(CopyOrder { source: source.clone(), copy, content, pace })
     }

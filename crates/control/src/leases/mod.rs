@@ -142,6 +142,11 @@ impl Leases {
         }
     }
 
+    /// This host.
+    pub(crate) fn own(&self) -> &Identity {
+        &self.own
+    }
+
     pub(crate) fn has_etcd(&self) -> bool {
         self.keeper.is_some()
     }

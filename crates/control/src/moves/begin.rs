@@ -8,7 +8,7 @@ use crate::remote::Found;
 use crate::workers::Ticket;
 use crate::{Control, ControlError, block_device, clock, crash, images, remote, targets};
 use headgate_api::moves::{DiskMigrate, Move};
-use headgate_api::types::{Changed, DiskCreate};
+use headgate_api::types::{Changed, DiskCreate, Force};
 use headgate_mirror::Side;
 use headgate_model::{Backend, DiskRecord, MoveOrder, MoveRecord, MoveStep, Name, Writes};
 use headgate_units::Bytes;
@@ -84,6 +84,7 @@ fn as_new(record: &DiskRecord, request: &DiskMigrate) -> DiskCreate {
         moved_from: None,
         force: request.force,
         overwrite: request.force,
+        evict: Force::No,
     }
 }
 
@@ -310,7 +311,7 @@ impl Control {
             Some(found) => self.label_found(found)?,
             None => None,
         };
-        let remote = remote::disk(&record, target, session)?;
+        let remote = remote::disk(&record, target, session, &self.leases)?;
         let mut target = self.open_request(&record, image, remote);
         // That of the disk is of its lease where it is now.
         target.term = None;

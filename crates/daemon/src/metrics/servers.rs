@@ -24,7 +24,9 @@ impl Scrape {
         };
         let connected = |server: &ServerConnection| match server.state {
             ConnectionState::Connected => Some(1.0),
-            ConnectionState::Waiting | ConnectionState::Failing => Some(0.0),
+            ConnectionState::Waiting | ConnectionState::Failing | ConnectionState::Evicted => {
+                Some(0.0)
+            }
         };
         let help = "Of a disk and one of its servers: 1 when there is a connection";
         out.gauges("disk_server_connected", help, &each(&connected))?;

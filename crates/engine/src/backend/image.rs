@@ -10,7 +10,7 @@ use crate::topology::{Told, Topology};
 use headgate_mirror::stamp::Stamp;
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::ClientTls;
-use headgate_stripe::{Label, Layout, StripeId};
+use headgate_stripe::{Label, Layout, Lease, StripeId};
 use headgate_units::{AtomicNanos, Bytes};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -135,8 +135,8 @@ impl Image {
         })
     }
 
-    /// A disk that is striped over exports, by member. As with [`Image::remote`], connections may
-    /// be missing.
+    /// A disk that is striped over exports, by member, and held by this lease: exports with another
+    /// are not used. As with [`Image::remote`], connections may be missing.
     ///
     /// # Errors
     /// [`ImageError::Size`] when there is not an export for each member, or the block size is not
@@ -144,6 +144,7 @@ impl Image {
     pub fn striped(
         id: StripeId,
         layout: Layout,
+        lease: Lease,
         block_size: u32,
         members: Vec<StripeMember>,
     ) -> Result<Image, ImageError> {
@@ -159,7 +160,7 @@ impl Image {
             connection: member.connection,
             patience: PATIENCE,
             tls: Arc::new(ClientTls::by_uri()),
-            label: Some(Label { id, index, layout }),
+            label: Some(Label { id, index, layout, lease }),
         });
         Ok(Image {
             path: PathBuf::from(names.join(",")),

@@ -7,8 +7,9 @@ use crate::support::{Client, PATIENCE};
 use headgate_engine::request::{Durability, Op};
 use headgate_engine::snapshot::RemoteState;
 use headgate_engine::{Image, StripeMember};
+use headgate_nbd::counters;
 use headgate_nbd::wire::command;
-use headgate_stripe::{Label, Layout, StripeId};
+use headgate_stripe::{HostName, Label, Layout, Lease, StripeId};
 use headgate_units::Bytes;
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
@@ -35,6 +36,10 @@ fn home(members: usize, at: usize) -> (usize, usize) {
     (unit % members, DATA + unit / members * UNIT + at % UNIT)
 }
 
+fn lease() -> Lease {
+    Lease { number: 3, host: [8; 16], name: HostName::new("gw1") }
+}
+
 fn labelled(members: usize, index: usize) -> Server {
     let server = Server::start(DATA + SIZE.div_ceil(UNIT * members) * UNIT);
     label(&server, ID, members, index);
@@ -42,7 +47,10 @@ fn labelled(members: usize, index: usize) -> Server {
 }
 
 fn label(server: &Server, id: StripeId, members: usize, index: usize) {
-    let label = Label { id, index: index as u16, layout: layout(members) };
+    put(server, &Label { id, index: index as u16, layout: layout(members), lease: lease() });
+}
+
+fn put(server: &Server, label: &Label) {
     let mut state = server.state();
     state.content[..4096].copy_from_slice(&label.to_bytes());
     state.durable[..4096].copy_from_slice(&label.to_bytes());
@@ -56,7 +64,7 @@ impl Wide {
     fn over(servers: Vec<Server>, patience: Duration) -> Wide {
         let member = |server: &Server| StripeMember { uri: server.uri("disk"), connection: None };
         let members: Vec<StripeMember> = servers.iter().map(member).collect();
-        let image = Image::striped(ID, layout(members.len()), 512, members).unwrap();
+        let image = Image::striped(ID, layout(members.len()), lease(), 512, members).unwrap();
         let bench = Bench::on(image.patient(patience));
         Wide { servers, bench }
     }
@@ -127,7 +135,7 @@ proptest! {
             }
         }
         prop_assert!(wide.content(false) == expected);
-        let label = Label { id: ID, index: 0, layout: layout(members) };
+        let label = Label { id: ID, index: 0, layout: layout(members), lease: lease() };
         prop_assert_eq!(&wide.servers[0].state().content[..4096], &label.to_bytes()[..]);
     }
 }
@@ -326,6 +334,35 @@ fn a_server_that_comes_back_as_another_member_gets_no_requests() {
     wide.bench.wait_for("a refusal", |r| r.state == RemoteState::Failing);
     assert_eq!(client.run(Op::Write(Durability::Fua), UNIT as u64, 4096).0, EIO);
     assert_eq!(client.run(Op::Write(Durability::Fua), 0, 4096).0, Ok(()));
+}
+
+/// Another host has taken the disk over, as a label says or as a server does.
+#[test]
+fn a_disk_that_another_host_holds_is_not_served_from_that_member() {
+    let lease = |number, host| Lease { number, host: [host; 16], name: HostName::new("gw2") };
+    let other_leases = [lease(4, 9), lease(2, 8), lease(3, 9), lease(3, 8).given_back()];
+    for case in other_leases.map(Some).into_iter().chain([None]) {
+        let mut wide = Wide::connected(2);
+        let client = wide.bench.client();
+        client.write(0, &[1; 2 * UNIT], 0).unwrap();
+        let expected = counters::Lease { disk: ID.0, number: 3, host: [8; 16] };
+        assert!(wide.servers.iter().all(|server| server.state().shown == Some(expected)));
+        wide.servers[1].crash();
+        match case {
+            Some(lease) => {
+                let label = Label { id: ID, index: 1, layout: layout(2), lease };
+                put(&wide.servers[1], &label);
+            }
+            None => wide.servers[1].state().held = true,
+        }
+        wide.servers[1].state().log.clear();
+        wide.servers[1].listen();
+        wide.bench.wait_for("an eviction", |r| r.state == RemoteState::Evicted);
+        let remote = wide.bench.remote();
+        assert!(remote.reason.is_some_and(|why| why.contains("held by")), "{case:?}");
+        assert_eq!(client.run(Op::Write(Durability::Fua), UNIT as u64, 4096).0, EIO);
+        assert_eq!(wide.servers[1].count(command::WRITE), 0);
+    }
 }
 
 /// Requests one after the other, in a known order over the servers.

@@ -36,8 +36,23 @@ impl Draining {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Counts as a connection that drains until it is dropped.
+    pub(super) fn hold(self: &Arc<Draining>) -> Hold {
+        self.begin();
+        Hold(self.clone())
+    }
+
     fn lock(&self) -> MutexGuard<'_, usize> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See [`Draining::hold`].
+pub(super) struct Hold(Arc<Draining>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

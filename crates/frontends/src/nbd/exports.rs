@@ -1,6 +1,7 @@
 //! Exports, as those who own the disks give them and as clients meet them.
 
 use super::bitmaps::{Bitmap, Bitmaps};
+use super::leases::Leases;
 use super::places::{Place, Places};
 use super::port::NbdPort;
 use super::rights::Guard;
@@ -8,6 +9,7 @@ use super::tag::Tag;
 use super::translate::export;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};
+use headgate_nbd::counters::Lease;
 use headgate_nbd::server::Writes;
 use headgate_nbd::server::contexts::BitmapName;
 use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
@@ -84,6 +86,7 @@ pub type Exports = dyn Catalog<Handle = Attach> + Send + Sync;
 pub(super) struct Door<'a> {
     pub(super) exports: &'a Exports,
     pub(super) guard: Option<&'a Guard>,
+    pub(super) leases: &'a Leases,
     pub(super) places: &'a Arc<Places>,
 }
 
@@ -101,8 +104,16 @@ impl Door<'_> {
     }
 }
 
+/// What an export was opened with.
+pub(super) struct Entry {
+    pub(super) attach: Attach,
+    pub(super) place: Place,
+    /// The lease by which its client may write.
+    pub(super) lease: Option<Lease>,
+}
+
 impl Catalog for Door<'_> {
-    type Handle = (Attach, Place);
+    type Handle = Entry;
 
     fn list(&self) -> Vec<ExportName> {
         let mut all = self.exports.list();
@@ -125,15 +136,27 @@ impl Catalog for Door<'_> {
             OpenError::Refused(refusal.to_string())
         })?;
         let Opened { name, export, description, handle } = opened;
-        Ok(Opened { name, export, description, handle: (handle, place) })
+        let handle = Entry { attach: handle, place, lease: None };
+        Ok(Opened { name, export, description, handle })
+    }
+
+    /// Who may only read takes nothing from others, and needs no lease.
+    fn open_by(&self, name: &str, lease: Lease) -> Result<Opened<Self::Handle>, OpenError> {
+        let mut opened = self.open(name)?;
+        if opened.export.writes == Writes::Allowed {
+            let held = |held| OpenError::Held(format!("{held}"));
+            self.leases.show(&opened.name, lease).map_err(held)?;
+            opened.handle.lease = Some(lease);
+        }
+        Ok(opened)
     }
 
     fn describe(&self, name: &str) -> Result<Opened<()>, OpenError> {
         self.guarded(self.exports.describe(name)?)
     }
 
-    fn bitmaps_of(&self, (attach, _): &Self::Handle) -> Vec<BitmapName> {
-        attach.bitmap_names()
+    fn bitmaps_of(&self, entry: &Self::Handle) -> Vec<BitmapName> {
+        entry.attach.bitmap_names()
     }
 
     fn bitmaps(&self, name: &str) -> Vec<BitmapName> {

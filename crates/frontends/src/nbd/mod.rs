@@ -7,6 +7,8 @@
 //! - [`server`]: the control side: listening and negotiating, on threads of its own; `entrances`
 //!   are the sockets of a running server, `exports` what is behind them.
 //! - `bitmaps`: what changed of an export's disk, for clients that copy it again.
+//! - `leases`: connections that end when another host takes over a disk that is striped over
+//!   several servers.
 //! - `rights`: connections that end when who may use a disk changes; `secure`: TLS, where it is the
 //!   certificate that says who that is.
 //! - What clients may hold: `places` of connections, `budget` of memory, `handshake_limit` and
@@ -22,6 +24,7 @@ mod handshake_limit;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
 mod intake;
+mod leases;
 mod lobby;
 mod memory;
 mod phase;

@@ -41,7 +41,7 @@ impl Guard {
 }
 
 /// What ends a connection.
-trait End {
+pub(super) trait End {
     fn is_gone(&self) -> bool;
     fn end(&self);
 }

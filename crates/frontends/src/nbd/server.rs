@@ -7,9 +7,10 @@
 use super::budget::Budget;
 use super::draining::ByDisk;
 use super::entrances::{Desk, Entrance, Entrances, Outlook, Way};
-use super::exports::Door;
 pub use super::exports::{Attach, Exports, attach_to, opened};
+use super::exports::{Door, Entry};
 use super::handshake_limit::{self, HandshakeLimit};
+use super::leases::Leases;
 use super::lobby::{Guest, Lobby};
 use super::places::{ConnectionLimits, Places};
 use super::port::{Drained, NbdPort};
@@ -162,6 +163,7 @@ impl NbdServer {
             reclaimer: reclaim::start()?,
             draining: ByDisk::default(),
             rights: rights.clone(),
+            leases: Leases::default(),
             turned_away: TurnedAway::default(),
             descriptors: config.descriptors,
         });
@@ -256,6 +258,7 @@ struct Shared {
     reclaimer: Register,
     draining: ByDisk,
     rights: Arc<Rights>,
+    leases: Leases,
     turned_away: TurnedAway,
     descriptors: u64,
 }
@@ -449,11 +452,11 @@ fn serve(
         talk.negotiation.secure();
         guard = Some(Guard::new(secure.rule(), Some(Caller::Certificate(peer))));
     }
-    let door =
-        Door { exports: way.exports.as_ref(), guard: guard.as_ref(), places: &shared.places };
+    let Shared { leases, places, .. } = shared;
+    let door = Door { exports: way.exports.as_ref(), guard: guard.as_ref(), leases, places };
     let Come::Chosen(opened, session) = talk.lead(&mut socket, &door)? else { return Ok(()) };
     drop(negotiating);
-    let Opened { name: disk, handle: (attach, place), .. } = opened;
+    let Opened { name: disk, handle: Entry { attach, place, lease }, .. } = opened;
     let has = match attach.writes() {
         Writes::Allowed => Right::Write,
         Writes::Refused => Right::Read,
@@ -463,12 +466,18 @@ fn serve(
     let account = shared.budget.account(&disk);
     let (watched, received) = (Arc::downgrade(&account), &talk.received);
     let port = NbdPort::new(socket, session, received, draining.clone(), account, Box::new(place))?;
+    // It serves nothing before it is known by its lease: then it ends if that is passed.
+    let unknown = lease.is_some().then(|| draining.hold());
     let port = attach.enter(port)?;
     tracing::debug!(%disk, ?session, "NBD client attached");
     shared.reclaimer.add(watched, port.clone());
     if let Some(guard) = guard {
         shared.rights.add(&disk, guard, has, port.clone());
     }
+    if let Some(lease) = lease {
+        leases.add(&disk, lease, Box::new(port.clone()));
+    }
+    drop(unknown);
     draining.wait();
     // A client that is gone already needs no start.
     let (Ok(()) | Err(PortGone)) = port.command(Box::new(Drained));

@@ -46,6 +46,10 @@ pub(super) struct Create {
     /// hold is lost
     #[arg(long)]
     pub(super) overwrite: bool,
+    /// Take a striped disk from the host that its exports name as its holder. With --force also
+    /// where their servers cannot end that host's connections: see first that it has stopped
+    #[arg(long)]
+    pub(super) evict: bool,
     #[command(flatten)]
     pub(super) print: Print,
 }
@@ -65,6 +69,7 @@ impl Create {
             moved_from: self.moved_from,
             force: force(self.force),
             overwrite: force(self.overwrite),
+            evict: force(self.evict),
         }
     }
 }

@@ -388,6 +388,9 @@ fn state(disk: &types::Disk) -> String {
         ServiceState::Serving if connection(disk) == Some(ConnectionState::Failing) => {
             "failing".into()
         }
+        ServiceState::Serving if connection(disk) == Some(ConnectionState::Evicted) => {
+            "evicted".into()
+        }
         ServiceState::Serving if disk.trouble.is_some() => "failing".into(),
         ServiceState::Serving if disk.overbooked && disk.policy.reservation.is_some() => {
             "overbooked".into()

@@ -29,6 +29,9 @@ fn connection_state(state: ConnectionState, reason: Option<&str>) -> String {
         (ConnectionState::Failing, reason) => {
             format!("none, requests fail: {}", reason.unwrap_or("no answer"))
         }
+        (ConnectionState::Evicted, reason) => {
+            format!("evicted, requests fail: {}", reason.unwrap_or("another host has the disk"))
+        }
     }
 }
 
@@ -69,6 +72,7 @@ pub(super) fn describe_connection(connection: &Connection) -> String {
 pub(super) fn lease(lease: &Lease) -> String {
     let place = match lease.place {
         LeasePlace::Etcd => "in etcd",
+        LeasePlace::Labels => "on the labels of its exports",
         LeasePlace::File => "by its file",
     };
     match (lease.number, &lease.holder) {

@@ -71,6 +71,7 @@ fn state(state: Option<ConnectionState>) -> &'static str {
         Some(ConnectionState::Connected) => "connected",
         Some(ConnectionState::Waiting) => "waiting",
         Some(ConnectionState::Failing) => "failing",
+        Some(ConnectionState::Evicted) => "evicted",
     }
 }
 

@@ -5,7 +5,7 @@
 //! `NBD_OPT_GO`. The functions beside it write and read single messages, for callers that break the
 //! order on purpose.
 
-use crate::counters::{self, Counting};
+use crate::counters::{self, Counting, Lease};
 use crate::wire::{
     BASE_ALLOCATION, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, export,
     handshake, info, option, option_head, option_reply,
@@ -31,9 +31,9 @@ pub const MAX_OPTION_REPLY: u32 = 64 << 10;
 pub enum ReplyStyle {
     /// Simple replies.
     Simple,
-    /// Simple replies, and the [counters] if the server has them: see
-    /// [`Handshake::counters`].
-    Counted,
+    /// Simple replies, and the [counters] if the server has them: see [`Handshake::counters`].
+    /// The export is opened by this right.
+    Counted(Option<Lease>),
     /// Structured replies: holes are not sent as zeroes, and errors carry a text.
     Structured,
     /// Structured replies and block status by `base:allocation`, as far as the server has them:
@@ -322,8 +322,8 @@ impl Handshake {
     fn ask_for_style(&mut self, out: &mut Vec<u8>) {
         match self.style {
             ReplyStyle::Simple => self.go(out),
-            ReplyStyle::Counted => {
-                put_option(out, counters::OPTION, &counters::VERSION.to_be_bytes());
+            ReplyStyle::Counted(lease) => {
+                put_option(out, counters::OPTION, &counters::option_data(lease));
                 self.state = State::Counters;
             }
             ReplyStyle::Structured | ReplyStyle::Allocation => {

@@ -117,7 +117,7 @@ fn a_server_without_tls_gets_no_name_of_an_export() {
     assert_eq!(end_of(option_reply::ACK, b"injected"), malformed);
     for (style, asked) in [
         (ReplyStyle::Simple, option::GO),
-        (ReplyStyle::Counted, counters::OPTION),
+        (ReplyStyle::Counted(None), counters::OPTION),
         (ReplyStyle::Structured, option::STRUCTURED_REPLY),
         (ReplyStyle::Allocation, option::STRUCTURED_REPLY),
     ] {
@@ -139,18 +139,20 @@ fn structured_replies_are_asked_for_first() {
     assert_eq!(end, Err(HandshakeError::NoStructuredReplies));
 }
 
+const LEASE: Lease = Lease { disk: [3; 16], number: 4, host: [5; 16] };
+
 #[test]
 fn counters_are_asked_for_first_and_a_server_may_refuse_them() {
     let asked = |kind, text: &[u8]| {
         let answer = reply(counters::OPTION, kind, text);
         let go = [export_info(5), block_sizes(), reply(option::GO, option_reply::ACK, &[])];
         let stream = [greeting(), answer, go.concat()].concat();
-        let mut handshake = Handshake::new("x", ReplyStyle::Counted);
+        let mut handshake = Handshake::new("x", ReplyStyle::Counted(Some(LEASE)));
         let (out, end, _) = run_with(&mut handshake, &stream, &[]);
         (handshake.counters(), out, end)
     };
     let mut sent = vec![0, 0, 0, 3];
-    put_option(&mut sent, counters::OPTION, &[0, 1]);
+    put_option(&mut sent, counters::OPTION, &counters::option_data(Some(LEASE)));
     put_option(&mut sent, option::GO, &go_data(b"x"));
     let info = ExportInfo {
         size: SIZE,
@@ -176,7 +178,7 @@ fn counters_are_asked_for_first_and_a_server_may_refuse_them() {
     }
     // Of an answer to something else nothing follows.
     let other = [greeting(), reply(option::STRUCTURED_REPLY, option_reply::ACK, &[])].concat();
-    let (_, end, _) = run(ReplyStyle::Counted, &other, &[]);
+    let (_, end, _) = run(ReplyStyle::Counted(None), &other, &[]);
     assert_eq!(end, Err(HandshakeError::Malformed("it answers another option")));
 }
 
@@ -262,7 +264,7 @@ proptest! {
         counters in prop_oneof![Just(1u32), Just(option_reply::ERR_UNSUP), any::<u32>()],
     ) {
         let of_counters = reply(counters::OPTION, counters, b"said");
-        for (style, first) in [(ReplyStyle::Simple, vec![]), (ReplyStyle::Counted, of_counters)] {
+        for (style, first) in [(ReplyStyle::Simple, vec![]), (ReplyStyle::Counted(None), of_counters)] {
             let stream = [greeting(), first, replies.concat()].concat();
             let run = |pieces: &[usize]| {
                 let mut handshake = Handshake::new("x", style);

@@ -11,6 +11,7 @@
 //! for one of these gets the answer that the specification provides for it. An extension of
 //! Headgate's, [`counters`](crate::counters), is there for clients that ask for it.
 
+mod answers;
 pub mod command;
 pub mod contexts;
 pub mod negotiation;

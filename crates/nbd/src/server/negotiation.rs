@@ -4,18 +4,19 @@
 //! not yet used, and sends what it wrote to `out`. It repeats this until the answer is neither
 //! [`Step::NeedBytes`] nor [`Step::Answered`]. Time limits are the caller's.
 
+use super::answers::{Refusal, counters_option, no_data, refuse, reply};
 use super::command::{Replies, Session};
 use super::contexts::{BitmapName, ContextId, Contexts, MAX_BITMAPS};
 use super::options::{InfoRequest, Malformed, export_name, info_request, meta_request};
 use super::selection::{listed, selected};
 use super::{Export, MAX_PAYLOAD, Writes};
-use crate::counters;
+use crate::counters::{self, Lease};
 use crate::wire::{
-    BASE_ALLOCATION, DIRTY_BITMAP, GREETING_MAGIC, MAX_STRING, OPTION_MAGIC, OPTION_REPLY_MAGIC,
-    export, handshake, info, option, option_reply,
+    BASE_ALLOCATION, DIRTY_BITMAP, GREETING_MAGIC, MAX_STRING, OPTION_MAGIC, export, handshake,
+    info, option, option_reply,
 };
 use alloc::borrow::ToOwned;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use thiserror::Error;
 
@@ -69,6 +70,9 @@ pub enum OpenError {
     /// The export exists, but cannot be opened now; the text says why.
     #[error("{0}")]
     Refused(String),
+    /// It is another client's, by its [`Lease`]; the text says whose.
+    #[error("{0}")]
+    Held(String),
 }
 
 /// The exports, as the negotiation sees them.
@@ -80,6 +84,10 @@ pub trait Catalog {
     /// The export of this name, for a client that enters transmission with it. Asked before the
     /// client hears yes. The empty name stands for a default export, if there is one.
     fn open(&self, name: &str) -> Result<Opened<Self::Handle>, OpenError>;
+    /// The same for a client with a lease. Leases are not looked at unless this is overridden.
+    fn open_by(&self, name: &str, _lease: Lease) -> Result<Opened<Self::Handle>, OpenError> {
+        self.open(name)
+    }
     /// The export of this name, for a client that asks about it and may not use it.
     fn describe(&self, name: &str) -> Result<Opened<()>, OpenError> {
         self.open(name).map(|opened| opened.split().0)
@@ -169,6 +177,8 @@ pub struct Negotiation {
     state: State,
     no_zeroes: Padding,
     replies: Replies,
+    /// By what right the client opens the export.
+    lease: Option<Lease>,
     selection: Option<Selection>,
 }
 
@@ -203,6 +213,7 @@ impl Negotiation {
             state: State::Flags,
             no_zeroes: Padding::Zeroes,
             replies: Replies::Simple,
+            lease: None,
             selection: None,
         }
     }
@@ -210,8 +221,7 @@ impl Negotiation {
     /// TLS has begun. What was agreed on outside of it is forgotten, but for the client's flags.
     pub fn secure(&mut self) {
         self.security = Security::Tls;
-        self.replies = Replies::Simple;
-        self.selection = None;
+        (self.replies, self.lease, self.selection) = (Replies::Simple, None, None);
     }
 
     /// Uses the next message of the client, if `input` holds it whole; a long option's data is
@@ -330,9 +340,11 @@ impl Negotiation {
             option::STRUCTURED_REPLY => {
                 no_data(data).and_then(|()| self.agree(Replies::Structured, option, out))
             }
-            counters::OPTION => {
-                counters_version(data).and_then(|()| self.agree(Replies::Counted, option, out))
-            }
+            counters::OPTION => counters_option(data).and_then(|lease| {
+                self.agree(Replies::Counted, option, out)?;
+                self.lease = lease;
+                Ok(())
+            }),
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
                 self.on_meta(option, data, catalog, out)
             }
@@ -375,7 +387,7 @@ impl Negotiation {
         out: &mut Vec<u8>,
     ) -> Result<Step<C::Handle>, NegotiationError> {
         let name = export_name(data).map_err(NegotiationError::BadName)?;
-        let opened = catalog.open(name).map_err(NegotiationError::NoExport)?;
+        let opened = self.open(name, catalog).map_err(NegotiationError::NoExport)?;
         let session = self.session(name, &opened, catalog).map_err(NegotiationError::NoExport)?;
         out.extend_from_slice(&opened.export.size.to_be_bytes());
         let flags = self.export_flags(opened.export.writes);
@@ -386,6 +398,14 @@ impl Negotiation {
         Ok(Step::Transmission(opened, session))
     }
 
+    fn open<C: Catalog + ?Sized>(
+        &self,
+        name: &str,
+        catalog: &C,
+    ) -> Result<Opened<C::Handle>, OpenError> {
+        self.lease.map_or_else(|| catalog.open(name), |lease| catalog.open_by(name, lease))
+    }
+
     fn on_go<C: Catalog + ?Sized>(
         &mut self,
         data: &[u8],
@@ -393,7 +413,7 @@ impl Negotiation {
         out: &mut Vec<u8>,
     ) -> Result<(Opened<C::Handle>, Session), Refusal> {
         let InfoRequest { name } = info_request(data)?;
-        let opened = catalog.open(name)?;
+        let opened = self.open(name, catalog)?;
         let session = self.session(name, &opened, catalog)?;
         self.say_export(option::GO, &opened, out);
         Ok((opened, session))
@@ -509,34 +529,6 @@ impl Negotiation {
     }
 }
 
-/// An option that is answered with an error.
-struct Refusal {
-    kind: u32,
-    message: String,
-}
-
-impl Refusal {
-    fn invalid(message: &str) -> Refusal {
-        Refusal { kind: option_reply::ERR_INVALID, message: message.into() }
-    }
-}
-
-impl From<Malformed> for Refusal {
-    fn from(malformed: Malformed) -> Refusal {
-        Refusal::invalid(malformed.0)
-    }
-}
-
-impl From<OpenError> for Refusal {
-    fn from(error: OpenError) -> Refusal {
-        let kind = match error {
-            OpenError::Unknown => option_reply::ERR_UNKNOWN,
-            OpenError::Refused(_) => option_reply::ERR_POLICY,
-        };
-        Refusal { kind, message: error.to_string() }
-    }
-}
-
 fn on_list<C: Catalog + ?Sized>(
     data: &[u8],
     catalog: &C,
@@ -550,34 +542,6 @@ fn on_list<C: Catalog + ?Sized>(
     }
     reply(out, option::LIST, option_reply::ACK, &[]);
     Ok(())
-}
-
-fn counters_version(data: &[u8]) -> Result<(), Refusal> {
-    match *data {
-        [high, low] if u16::from_be_bytes([high, low]) == counters::VERSION => Ok(()),
-        [_, _] => Err(Refusal {
-            kind: option_reply::ERR_UNSUP,
-            message: "this server knows version 1 of the counters".into(),
-        }),
-        _ => Err(Refusal::invalid("a version in two bytes was expected")),
-    }
-}
-
-fn no_data(data: &[u8]) -> Result<(), Refusal> {
-    if data.is_empty() { Ok(()) } else { Err(Refusal::invalid("the option has no data")) }
-}
-
-fn refuse(out: &mut Vec<u8>, option: u32, kind: u32, message: &str) {
-    let end = (0..=message.len().min(MAX_STRING)).rev().find(|&end| message.is_char_boundary(end));
-    reply(out, option, kind, &message.as_bytes()[..end.unwrap_or(0)]);
-}
-
-fn reply(out: &mut Vec<u8>, option: u32, kind: u32, payload: &[u8]) {
-    out.extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
-    out.extend_from_slice(&option.to_be_bytes());
-    out.extend_from_slice(&kind.to_be_bytes());
-    out.extend_from_slice(&(payload.len() as u32).to_be_bytes());
-    out.extend_from_slice(payload);
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::wire::OPTION_REPLY_MAGIC;
 use proptest::prelude::*;
 
 struct Disks;
@@ -39,6 +40,71 @@ impl Catalog for Disks {
             }),
             "locked" => Err(OpenError::Refused("the disk is moving".into())),
             _ => Err(OpenError::Unknown),
+        }
+    }
+}
+
+/// Disks that are all held by host 7.
+struct HeldBySeven;
+
+impl Catalog for HeldBySeven {
+    type Handle = ();
+
+    fn list(&self) -> Vec<ExportName> {
+        Disks.list()
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<()>, OpenError> {
+        Disks.open(name)
+    }
+
+    fn open_by(&self, name: &str, lease: Lease) -> Result<Opened<()>, OpenError> {
+        match lease.host {
+            [7, ..] => self.open(name),
+            _ => Err(OpenError::Held("host 7 has it".into())),
+        }
+    }
+}
+
+#[test]
+fn an_export_is_opened_by_the_lease_that_was_shown_last_and_inside_of_tls() {
+    let lease = |host: u8| Some(Lease { disk: [1; 16], number: 3, host: [host; 16] });
+    // What is shown, whether TLS begins after it, and how opening ends.
+    for (shown, then_tls, opens) in [
+        (&[][..], false, true),
+        (&[None], false, true),
+        (&[lease(7)], false, true),
+        (&[lease(8)], false, false),
+        (&[lease(7), lease(8)], false, false),
+        (&[lease(8), lease(7)], false, true),
+        (&[lease(8), None], false, true),
+        (&[lease(8)], true, true),
+    ] {
+        let mut negotiation = Negotiation::default();
+        let mut out = Vec::new();
+        let mut tell = |negotiation: &mut Negotiation, bytes: &[u8]| {
+            negotiation.poll(bytes, &HeldBySeven, &mut out).unwrap().1
+        };
+        tell(&mut negotiation, &[0, 0, 0, 3]);
+        for lease in shown {
+            let mut option = Vec::new();
+            put(&mut option, counters::OPTION, &counters::option_data(*lease));
+            tell(&mut negotiation, &option);
+        }
+        if then_tls {
+            negotiation.secure();
+        }
+        let mut option = Vec::new();
+        put(&mut option, option::GO, &go("db"));
+        let step = tell(&mut negotiation, &option);
+        assert_eq!(matches!(step, Step::Transmission(..)), opens, "{shown:?}");
+        if !opens {
+            let (_, kind, text) = replies(&out[..]).pop().unwrap();
+            assert_eq!((kind, &text[..]), (counters::ERR_HELD, &b"host 7 has it"[..]));
+            let mut option = Vec::new();
+            put(&mut option, option::EXPORT_NAME, b"db");
+            let end = negotiation.poll(&option, &HeldBySeven, &mut out).unwrap_err();
+            assert_eq!(end, NegotiationError::NoExport(OpenError::Held("host 7 has it".into())));
         }
     }
 }
@@ -410,7 +476,8 @@ fn inside_tls_everything_is_as_it_is_outside_and_what_was_agreed_outside_is_forg
 
 #[test]
 fn counters_are_for_who_asks_for_their_version_and_exclude_structured_replies() {
-    let ask = |version: &[u8]| (counters::OPTION, version.to_vec());
+    let raw = |data: &[u8]| (counters::OPTION, data.to_vec());
+    let ask = || raw(&counters::option_data(None));
     let told = |options: &[(u32, Vec<u8>)]| {
         let (out, end) = negotiate(&client(3, options), &[]);
         let kinds: Vec<u32> = replies(&out[..]).into_iter().map(|(_, kind, _)| kind).collect();
@@ -422,22 +489,22 @@ fn counters_are_for_who_asks_for_their_version_and_exclude_structured_replies() 
     };
     let (ack, unsup, invalid) =
         (option_reply::ACK, option_reply::ERR_UNSUP, option_reply::ERR_INVALID);
-    let (kinds, form) = told(&[ask(&[0, 1]), ask(&[0, 1]), (option::GO, go("db"))]);
+    let (kinds, form) = told(&[ask(), ask(), (option::GO, go("db"))]);
     assert_eq!((&kinds[..2], form), (&[ack, ack][..], Some(Replies::Counted)));
     for (version, answer) in [
-        (&[0, 2][..], unsup),
-        (&[1, 1], unsup),
-        (&[], invalid),
-        (&[1], invalid),
-        (&[0; 3], invalid),
+        (&[0, 1][..], unsup),
+        (&[1, 2], unsup),
+        (&[], unsup),
+        (&[0, 2], invalid),
+        (&[&[0, 2][..], &[0; 41]].concat(), invalid),
     ] {
-        let (kinds, form) = told(&[ask(version), (option::GO, go("db"))]);
+        let (kinds, form) = told(&[raw(version), (option::GO, go("db"))]);
         assert_eq!((kinds[0], form), (answer, Some(Replies::Simple)), "{version:?}");
     }
     let structured = (option::STRUCTURED_REPLY, vec![]);
-    let (kinds, form) = told(&[structured.clone(), ask(&[0, 1]), (option::GO, go("db"))]);
+    let (kinds, form) = told(&[structured.clone(), ask(), (option::GO, go("db"))]);
     assert_eq!((&kinds[..2], form), (&[ack, invalid][..], Some(Replies::Structured)));
     let context = (option::SET_META_CONTEXT, meta("db", &["base:allocation"]));
-    let (kinds, form) = told(&[ask(&[0, 1]), structured, context, (option::GO, go("db"))]);
+    let (kinds, form) = told(&[ask(), structured, context, (option::GO, go("db"))]);
     assert_eq!((&kinds[..3], form), (&[ack, invalid, invalid][..], Some(Replies::Counted)));
 }

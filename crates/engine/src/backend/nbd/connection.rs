@@ -2,8 +2,8 @@
 
 use super::offer::{Offer, Unusable};
 use crate::topology::Told;
-use headgate_nbd::client::handshake::ReplyStyle;
-use headgate_nbd::counters::Counting;
+use headgate_nbd::client::handshake::{HandshakeError, ReplyStyle};
+use headgate_nbd::counters::{self, Counting};
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::{ClientTls, Dial, DialError, Direct, Opened, say_goodbye};
 use headgate_stripe::{LABEL_LEN, Label, LabelError, Mismatch};
@@ -85,7 +85,17 @@ pub enum RemoteError {
         /// The export.
         export: String,
         /// How it differs.
-        why: Mismatch,
+        why: Box<Mismatch>,
+    },
+    /// By what the server knows, another host holds the disk that it is a part of.
+    #[error("export '{export}' of {server}{text}")]
+    Held {
+        /// The server.
+        server: String,
+        /// The export.
+        export: String,
+        /// What the server says, behind a colon, or nothing.
+        text: String,
     },
     /// It is not the export that the disk was made on.
     #[error(
@@ -146,7 +156,7 @@ impl Connection {
     }
 
     /// The same for an export that holds a part of a striped disk: it has this label. The server is
-    /// asked for its counters.
+    /// asked for its counters, and shown the lease.
     ///
     /// # Errors
     /// See [`RemoteError`].
@@ -157,7 +167,7 @@ impl Connection {
         label: &Label,
     ) -> Result<Connection, RemoteError> {
         let deadline = Instant::now() + patience;
-        let mut opened = dial(uri, deadline, tls, ReplyStyle::Counted)?;
+        let mut opened = dial(uri, deadline, tls, by_lease(label))?;
         let names = || (uri.server().to_string(), uri.export.clone());
         let mut bytes = [0; LABEL_LEN];
         Direct::new(&mut opened, deadline).read(0, &mut bytes).map_err(|source| {
@@ -170,7 +180,7 @@ impl Connection {
         })?;
         found.check(label).map_err(|why| {
             let (server, export) = names();
-            RemoteError::Member { server, export, why }
+            RemoteError::Member { server, export, why: Box::new(why) }
         })?;
         Connection::check_opened(uri, opened)
     }
@@ -261,6 +271,17 @@ impl Connection {
     }
 }
 
+/// Opens a member with counters, by the lease of its label.
+pub(super) fn by_lease(label: &Label) -> ReplyStyle {
+    let Label { id, lease, .. } = label;
+    let held = lease.is_held();
+    ReplyStyle::Counted(held.then_some(counters::Lease {
+        disk: id.0,
+        number: lease.number,
+        host: lease.host,
+    }))
+}
+
 /// Connects and opens an export.
 pub(super) fn dial(
     uri: &Uri,
@@ -273,6 +294,11 @@ pub(super) fn dial(
         let server = uri.server().to_string();
         match error {
             DialError::Connect(source) => RemoteError::Connect { server, source },
+            DialError::Handshake(HandshakeError::Refused { export, code, text })
+                if code == counters::ERR_HELD =>
+            {
+                RemoteError::Held { server, export, text }
+            }
             source => RemoteError::Handshake { server, source },
         }
     })

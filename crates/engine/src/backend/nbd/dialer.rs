@@ -8,7 +8,7 @@ use crate::backend::context::Context;
 use crate::kernel::mailbox::Outlet;
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::ClientTls;
-use headgate_stripe::Label;
+use headgate_stripe::{Label, Mismatch};
 use headgate_units::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -113,8 +113,10 @@ impl Dialer {
                 }
                 Err(e) => {
                     tracing::debug!(server = %self.uri, error = %e, "no connection");
-                    if is_another(&e) {
-                        self.give_up(e.to_string())?;
+                    if is_held(&e) {
+                        self.tell(e.to_string(), Outlook::Evicted)?;
+                    } else if is_another(&e) {
+                        self.tell(e.to_string(), Outlook::GivenUp)?;
                     } else {
                         self.report(e.to_string())?;
                     }
@@ -150,10 +152,6 @@ impl Dialer {
         self.tell(reason, outlook)
     }
 
-    fn give_up(&self, reason: String) -> Result<(), Gone> {
-        self.tell(reason, Outlook::GivenUp)
-    }
-
     fn tell(&self, reason: String, outlook: Outlook) -> Result<(), Gone> {
         let id = self.id;
         let command = move |ctx: &mut Context| ctx.link_down(id, reason, outlook);
@@ -172,12 +170,22 @@ impl Dialer {
     }
 }
 
+/// Whether another host may serve the disk, and this one may not any more.
+fn is_held(error: &RemoteError) -> bool {
+    match error {
+        RemoteError::Held { .. } => true,
+        RemoteError::Member { why, .. } => matches!(**why, Mismatch::Lease { .. }),
+        _ => false,
+    }
+}
+
 /// Whether the export is not, or not any more, the one that the disk lies on: nobody waits for it.
 fn is_another(error: &RemoteError) -> bool {
     match error {
         RemoteError::Changed { .. }
         | RemoteError::Unusable { .. }
         | RemoteError::Label { .. }
+        | RemoteError::Held { .. }
         | RemoteError::Member { .. } => true,
         RemoteError::Connect { .. }
         | RemoteError::Handshake { .. }

@@ -35,6 +35,8 @@ pub(crate) enum Outlook {
     Trying,
     /// Requests fail, though attempts go on.
     GivenUp,
+    /// As that: another host holds the disk.
+    Evicted,
 }
 
 /// What the shard gets of a remote disk.

@@ -1,9 +1,10 @@
 //! The labels of exports that are, or are to be, members of striped disks. Everything here blocks,
 //! up to a deadline.
 
-use super::connection::{RemoteError, dial};
+use super::connection::{RemoteError, by_lease, dial};
 use super::offer::Offer;
 use headgate_nbd::client::handshake::ReplyStyle;
+use headgate_nbd::counters::Counting;
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::{ClientTls, Direct, Opened};
 use headgate_stripe::{DATA_AT, LABEL_LEN, Label, LabelError};
@@ -20,6 +21,8 @@ pub struct Member {
     pub block_size: u32,
     /// What it holds.
     pub content: MemberContent,
+    /// Whether its server knows the counters and, with them, leases.
+    pub counting: Counting,
 }
 
 /// What an export holds in front of where a member's data would begin.
@@ -46,8 +49,9 @@ pub fn look_at_member(
     tls: &ClientTls,
 ) -> Result<Member, RemoteError> {
     let deadline = Instant::now() + patience;
-    let mut opened = dial(uri, deadline, tls, ReplyStyle::Simple)?;
+    let mut opened = dial(uri, deadline, tls, ReplyStyle::Counted(None))?;
     let offer = offer(uri, &opened)?;
+    let counting = opened.counters;
     let unread = |source: io::Error| {
         let (server, export) = (uri.server().to_string(), uri.export.clone());
         RemoteError::LabelUnread { server, export, source }
@@ -71,10 +75,11 @@ pub fn look_at_member(
         Ok(label) => MemberContent::Labelled(label),
         Err(why) => MemberContent::Other(why),
     };
-    Ok(Member { size: Bytes(offer.size), block_size: offer.block_size, content })
+    Ok(Member { size: Bytes(offer.size), block_size: offer.block_size, content, counting })
 }
 
-/// Labels an export, durably.
+/// Labels an export, durably. Where its server knows leases, the label's is shown to it first: the
+/// connections of those before it have ended then.
 ///
 /// # Errors
 /// See [`RemoteError`].
@@ -85,7 +90,7 @@ pub fn label_member(
     label: &Label,
 ) -> Result<(), RemoteError> {
     let deadline = Instant::now() + patience;
-    let mut opened = dial(uri, deadline, tls, ReplyStyle::Simple)?;
+    let mut opened = dial(uri, deadline, tls, by_lease(label))?;
     let offer = offer(uri, &opened)?;
     let mut direct = Direct::new(&mut opened, deadline);
     let bytes = label.to_bytes();

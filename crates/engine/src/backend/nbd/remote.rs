@@ -108,6 +108,7 @@ impl Links {
                     State::Ending(_) | State::Waiting | State::Closed => {
                         (RemoteState::Waiting, Counting::None)
                     }
+                    State::Failing if link.evicted => (RemoteState::Evicted, Counting::None),
                     State::Failing => (RemoteState::Failing, Counting::None),
                 };
                 let stripe = remote.stripe.as_ref();

@@ -2,6 +2,7 @@
 //! Its disk has a cache: a crash takes back what was not flushed.
 
 use super::PATIENCE;
+use headgate_nbd::counters;
 use headgate_nbd::uri::{Address, Uri};
 use headgate_nbd::wire::{
     self, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_LEN, SIMPLE_REPLY_MAGIC, be16,
@@ -68,6 +69,10 @@ pub struct State {
     /// What it says that each request was charged, all and by reservation, in millionths of an IO;
     /// `None`: it does not know of counters.
     pub counts: Option<[u64; 2]>,
+    /// Another than the client holds the export.
+    pub held: bool,
+    /// The lease that the last client has shown.
+    pub shown: Option<counters::Lease>,
     /// What requests have said.
     pub said: Vec<Said>,
     pub flags: u16,
@@ -105,6 +110,8 @@ impl Server {
         let dir = tempfile::tempdir().unwrap();
         let state = State {
             counts: None,
+            shown: None,
+            held: false,
             said: Vec::new(),
             flags: EVERYTHING,
             block_sizes: None,
@@ -275,10 +282,11 @@ fn handshake(stream: &mut UnixStream, state: &Mutex<State>) -> io::Result<Counte
     let mut head = [0; 16];
     stream.read_exact(&mut head)?;
     if be32(&head, 8) == Some(OPT_COUNTERS) {
-        assert_eq!((be64(&head, 0), be32(&head, 12)), (Some(OPTION_MAGIC), Some(2)));
-        let mut version = [0; 2];
-        stream.read_exact(&mut version)?;
-        assert_eq!(version, [0, 1]);
+        assert_eq!((be64(&head, 0), be32(&head, 12)), (Some(OPTION_MAGIC), Some(42)));
+        let mut data = [0; 42];
+        stream.read_exact(&mut data)?;
+        assert_eq!(data[..2], [0, 2]);
+        state.lock().unwrap().shown = counters::read_option(&data).unwrap();
         let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
         bytes.extend(OPT_COUNTERS.to_be_bytes());
         if state.lock().unwrap().counts.is_some() {
@@ -303,6 +311,10 @@ fn handshake(stream: &mut UnixStream, state: &Mutex<State>) -> io::Result<Counte
         stream.write_all(&bytes)
     };
     let len = be32(&data, 0).unwrap() as usize;
+    if state.lock().unwrap().held {
+        reply(counters::ERR_HELD, b"the disk is held by host 09")?;
+        return Ok(counted);
+    }
     if &data[4..4 + len] != b"disk" {
         reply(option_reply::ERR_UNKNOWN, b"no such export")?;
         return Ok(counted);

@@ -65,6 +65,7 @@ impl Context {
             patience: Nanos(u64::try_from(line.patience.as_nanos()).unwrap_or(u64::MAX)),
             heard: self.now,
             silent: false,
+            evicted: false,
             account: Account::default(),
             latency: None,
             connections,
@@ -146,6 +147,7 @@ impl Context {
         link.reason = None;
         link.answered = false;
         link.silent = false;
+        link.evicted = false;
         link.heard = self.now;
         let disk =
             self.tables.disks.get(link.disk as usize).map_or("", |disk| disk.info.name.as_str());
@@ -161,8 +163,12 @@ impl Context {
             return;
         }
         let news = link.reason.as_ref() != Some(&reason);
-        let state = if outlook == Outlook::GivenUp { State::Failing } else { State::Waiting };
+        let state = match outlook {
+            Outlook::Trying => State::Waiting,
+            Outlook::GivenUp | Outlook::Evicted => State::Failing,
+        };
         let failing = matches!(state, State::Failing);
+        link.evicted = outlook == Outlook::Evicted;
         let disk =
             self.tables.disks.get(link.disk as usize).map_or("", |disk| disk.info.name.as_str());
         if failing && !matches!(link.state, State::Failing) {

@@ -156,6 +156,8 @@ pub(crate) struct Link {
     pub(in crate::backend::nbd) heard: Nanos,
     /// It was silent for too long: what it owes fails.
     pub(in crate::backend::nbd) silent: bool,
+    /// Another host holds the disk.
+    pub(in crate::backend::nbd) evicted: bool,
     pub(in crate::backend::nbd) account: Account,
     /// How long answers took of late: an exponential mean over some 64 of them.
     pub(in crate::backend::nbd) latency: Option<Nanos>,
