@@ -1,6 +1,7 @@
 //! End-to-end tests of what is done: data, protocols, crashes, hostile peers. They measure nothing
 //! and run beside each other.
 
+mod announced;
 mod balance;
 mod catalog;
 mod clients;

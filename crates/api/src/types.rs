@@ -17,7 +17,7 @@ use super::windows::{Window, WindowPatch};
 use headgate_model::Name;
 use headgate_model::{
     BlockSizes, CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode, Origin,
-    PersistentReservations, Policy, ReadErrors, Scheduler, WriteErrors,
+    PersistentReservations, Policy, PolicySource, ReadErrors, Scheduler, WriteErrors,
 };
 use headgate_units::{Bytes, BytesPerSec, Iops, LatencyTarget, Shares};
 use serde::{Deserialize, Serialize};
@@ -289,8 +289,7 @@ pub struct DiskCreate {
     /// members of a striped disk.
     #[serde(default)]
     pub overwrite: Force,
-    /// Of a striped disk, and only there: take it from the host that its exports name as its
-    /// holder. That one's connections end, where the servers know leases.
+    /// Of a striped disk, and only there: take it from the host that its exports name.
     #[serde(default)]
     pub evict: Force,
 }
@@ -485,6 +484,9 @@ pub struct Disk {
     /// What it is a copy of, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// Who has set its policy, if that was not done here: a gateway whose disk it is a member of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_by: Option<PolicySource>,
     /// Earlier snapshots since which it tells NBD clients what changed, the latest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes_since: Vec<String>,

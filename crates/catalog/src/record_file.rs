@@ -193,6 +193,7 @@ impl DiskDocument {
             placement: self.placement,
             writes: self.writes,
             origin: self.origin,
+            set_by: None,
         })
     }
 }

@@ -159,7 +159,7 @@ fn datastore_row(record: &DatastoreRecord) -> [Value; 11] {
 }
 
 /// A disk's columns, in the order of its table.
-fn disk_row(record: &DiskRecord) -> [Value; 12] {
+fn disk_row(record: &DiskRecord) -> [Value; 13] {
     let remote = record.remote.as_ref();
     [
         record.name.as_str().to_owned().into(),
@@ -174,12 +174,13 @@ fn disk_row(record: &DiskRecord) -> [Value; 12] {
         word(record.writes).to_owned().into(),
         record.origin.as_ref().map(json).into(),
         remote.and_then(|remote| remote.stripe.as_ref()).map(json).into(),
+        record.set_by.as_ref().map(json).into(),
     ]
 }
 
 fn insert_disk(tx: &Transaction<'_>, record: &DiskRecord) -> Result<usize, rusqlite::Error> {
     tx.execute(
-        "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         disk_row(record),
     )
 }
@@ -203,7 +204,8 @@ fn disk_inserted<T>(
 fn update_disk(tx: &Transaction<'_>, record: &DiskRecord) -> Result<usize, rusqlite::Error> {
     tx.execute(
         "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5, export = ?6, export_block = ?7,
-             placement = ?8, policy = ?9, writes = ?10, origin = ?11, stripe = ?12
+             placement = ?8, policy = ?9, writes = ?10, origin = ?11, stripe = ?12,
+             set_by = ?13
          WHERE name = ?1",
         disk_row(record),
     )
@@ -227,7 +229,7 @@ impl Catalog for SqliteCatalog {
             let disks: Vec<RawDisk> = tx
                 .prepare(
                     "SELECT name, datastore, vm, size, state, export, export_block, placement, policy,
-                         writes, origin, stripe
+                         writes, origin, stripe, set_by
                      FROM disks ORDER BY name",
                 )?
                 .query_map([], RawDisk::read)?

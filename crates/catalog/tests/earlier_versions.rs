@@ -49,6 +49,7 @@ fn disk(text: &str, on: &str, size: u64) -> DiskRecord {
         placement: DiskPlacement::default(),
         writes: Writes::Allowed,
         origin: None,
+        set_by: None,
     }
 }
 

@@ -359,6 +359,7 @@ impl Control {
             placement: request.placement,
             writes: writes_of(request.read_only),
             origin,
+            set_by: None,
         };
         Ok((record, datastore.record.backend.clone(), warnings))
     }

@@ -3,6 +3,7 @@ use super::block_device;
 use super::capacity;
 use super::error::because;
 use super::remote;
+use super::server_policy::next_epoch;
 use super::workers::Ticket;
 use super::{Control, ControlError, DatastoreEntry, Model, Service, flash, images, size};
 use crate::leases::{Before, Eviction};
@@ -28,7 +29,7 @@ const CAUTIOUS_IOPS: u64 = 20;
 /// The same in bytes per second; QEMU's documentation gives it as the least that is safe.
 const CAUTIOUS_BANDWIDTH: u64 = 2 << 20;
 
-fn check_policy(policy: &Policy) -> Result<(), ControlError> {
+pub(super) fn check_policy(policy: &Policy) -> Result<(), ControlError> {
     match policy.for_scheduler() {
         Ok(_) => Ok(()),
         Err(e @ PolicyError::ReservationAboveLimit { .. }) => {
@@ -100,6 +101,25 @@ fn policy_warnings(policy: &Policy, datastore: &DatastoreEntry) -> Vec<String> {
     warnings
 }
 
+/// The policy of a disk is set here: one that a gateway has set is that gateway's matter, and
+/// another epoch begins for one that servers are told of.
+fn set_here(record: &mut DiskRecord, force: Force) -> Result<(), ControlError> {
+    if let (Some(by), Force::No) = (&record.set_by, force) {
+        return Err(ControlError::Busy {
+            error: format!(
+                "the policy of disk '{}' is set by gateway '{}', for {} servers together",
+                record.name, by.peer, by.servers
+            ),
+            hint: "set it there; or here with --force, until the gateway connects again".into(),
+        });
+    }
+    record.set_by = None;
+    if let Some(stripe) = record.remote.as_mut().and_then(|remote| remote.stripe.as_mut()) {
+        stripe.epoch = next_epoch(stripe.epoch);
+    }
+    Ok(())
+}
+
 /// Where a new disk goes.
 pub(super) fn datastore_of(request: &DiskCreate) -> Result<Name, ControlError> {
     match &request.datastore {
@@ -111,7 +131,7 @@ pub(super) fn datastore_of(request: &DiskCreate) -> Result<Name, ControlError> {
 }
 
 impl Control {
-    fn check_admission(
+    pub(super) fn check_admission(
         &self,
         model: &Model,
         datastore: &DatastoreEntry,
@@ -362,6 +382,9 @@ impl Control {
             }
             let mut record = before.record.clone();
             record.policy = patch.policy(record.policy);
+            if record.policy != before.record.policy {
+                set_here(&mut record, patch.force)?;
+            }
             record.vm = patch.vm.apply(record.vm);
             record.placement = patch.placement.apply(record.placement);
             record.writes = patch.read_only.map_or(record.writes, writes_of);
@@ -371,11 +394,18 @@ impl Control {
             check_policy(&record.policy)?;
             let mut warnings = Vec::new();
             let (old, force) = (&before.record.policy, patch.force);
+            let held = Policy { reservation: before.record.promised(), ..*old };
             // One that moves is promised it on both.
             let arrives_at = model.moves.get(name).map(|moving| moving.arrives_at());
             for on in std::iter::once(&record.datastore).chain(arrives_at.flatten()) {
                 let (datastore, new) = (model.datastore(on)?, &record.policy);
-                warnings.extend(self.check_admission(&model, datastore, new, Some(old), force)?);
+                warnings.extend(self.check_admission(
+                    &model,
+                    datastore,
+                    new,
+                    Some(&held),
+                    force,
+                )?);
                 let disk = Some((name, old));
                 warnings.extend(self.check_latency(&model, datastore, new, disk, force)?);
                 warnings.extend(policy_warnings(new, datastore));
@@ -386,6 +416,7 @@ impl Control {
             self.forget_snapshot(name);
         }
         catalog.update_disk(&record)?;
+        let policy = record.policy;
         if before.service == Service::Serving {
             if let Err(e) = self.put_disk_in_force(&before.record, &record) {
                 catalog.update_disk(&before.record)?;
@@ -399,6 +430,9 @@ impl Control {
             entry.record = record;
         }
         drop(catalog);
+        if before.service == Service::Serving && policy != before.record.policy {
+            warnings.extend(self.announce(&self.model().disk(name)?.record.clone()));
+        }
         Ok(Changed { now: self.disk(name)?, warnings })
     }
 

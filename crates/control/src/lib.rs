@@ -8,6 +8,7 @@
 mod additions;
 pub mod admission;
 mod allowed;
+pub mod announced;
 pub mod attach;
 mod balance;
 mod block_device;
@@ -56,6 +57,7 @@ mod resize_tests;
 mod reviews;
 mod revival;
 mod roots;
+mod server_policy;
 mod signature;
 mod size;
 mod snapshots;

@@ -118,6 +118,7 @@ mod tests {
             outstanding: 2,
             waiting: 1,
             latency_ns: ios,
+            policy: None,
             received: ios.map(|ios| ReceivedIos { ios, by_reservation: ios / 2 }),
         }
     }

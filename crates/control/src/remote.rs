@@ -1,5 +1,6 @@
 //! Disks that are exports of NBD servers.
 
+use super::server_policy::server_policy;
 use super::{Control, ControlError, Model};
 use crate::leases::Leases;
 use headgate_api::types::DiskCreate;
@@ -113,7 +114,9 @@ pub(super) fn disk(
         let layout = Layout::new(stripe.unit, uris.len() as u16, record.size);
         let layout = layout.map_err(PlaneError::new)?;
         let lease = leases.on_labels(stripe.lease);
-        Ok::<_, PlaneError>(StripedDisk { id: stripe.id, layout, lease })
+        let policy =
+            server_policy(record).ok_or_else(|| PlaneError::new("its policy cannot be told"))?;
+        Ok::<_, PlaneError>(StripedDisk { id: stripe.id, layout, lease, policy })
     });
     let stripe = stripe.transpose()?;
     Ok(Some(RemoteDisk { uris, block_size: remote.block_size, stripe, session }))

@@ -4,6 +4,7 @@
 //! data: whoever connects them in another order or mixes two disks is told so.
 
 use super::remote::{Found, check_export_name, uri};
+use super::server_policy::next_epoch;
 use super::{Control, ControlError};
 use crate::leases::Eviction;
 use headgate_api::types::{DiskCreate, Force};
@@ -117,7 +118,13 @@ impl Control {
         };
         let to_label = (0..).zip(&members).map(label).collect();
         let (unit, servers) = (layout.unit(), servers.to_vec());
-        let stripe = StripeRecord { id, unit, servers: servers.clone(), lease: lease.number };
+        let stripe = StripeRecord {
+            id,
+            unit,
+            servers: servers.clone(),
+            lease: lease.number,
+            epoch: next_epoch(0),
+        };
         Ok(Found {
             record: RemoteRecord { export: export.clone(), block_size, stripe: Some(stripe) },
             servers,

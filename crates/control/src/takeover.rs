@@ -446,6 +446,7 @@ impl Control {
                 placement: Default::default(),
                 writes: Default::default(),
                 origin: None,
+                set_by: None,
             },
             backend,
             warnings,

@@ -21,7 +21,9 @@ use headgate_model::{
     ChangesSince, CutOff, DataPlane, DatastoreSample, DiskSample, Ended, LiveDisk, Machine,
     NotResized, OpenDisk, PlaneError, Probe, SizeRule, Stall, Writes,
 };
-use headgate_model::{Connection, MemberContent, MemberProbe, ServerLeases};
+use headgate_model::{
+    Connection, MemberContent, MemberProbe, PolicyAnswers, ServerLeases, ServerPolicy,
+};
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{HoldSample, Period};
 use headgate_nbd::uri::Uri;
@@ -47,6 +49,8 @@ struct State {
     /// What exports hold that is not nothing, by their URIs.
     contents: BTreeMap<String, MemberContent>,
     server_leases: Option<ServerLeases>,
+    announced: Vec<(Name, ServerPolicy)>,
+    answers: PolicyAnswers,
     /// Where changes of disks are noted.
     noted: BTreeMap<Name, Arc<Changes>>,
     /// What clients of snapshots can ask for.
@@ -135,6 +139,21 @@ impl MemoryPlane {
 
     pub(crate) fn put_content(&self, uri: &str, content: MemberContent) {
         self.0.lock().unwrap().contents.insert(uri.to_owned(), content);
+    }
+
+    /// What servers say to policies.
+    pub(crate) fn put_answers(&self, answers: PolicyAnswers) {
+        self.0.lock().unwrap().answers = answers;
+    }
+
+    /// What a disk in service is promised.
+    pub(crate) fn policy(&self, disk: &str) -> Policy {
+        self.0.lock().unwrap().disks[&disk.parse::<Name>().unwrap()].policy
+    }
+
+    /// What servers were told.
+    pub(crate) fn announced(&self) -> Vec<(Name, ServerPolicy)> {
+        self.0.lock().unwrap().announced.clone()
     }
 
     /// What all servers make of leases.
@@ -285,6 +304,13 @@ impl DataPlane for MemoryPlane {
     fn label_member(&self, uri: &Uri, label: &Label) -> Result<(), PlaneError> {
         self.run("label_member", |s| {
             s.contents.insert(uri.to_string(), MemberContent::Labelled(*label));
+        })
+    }
+
+    fn announce(&self, disk: &Name, policy: ServerPolicy) -> Result<PolicyAnswers, PlaneError> {
+        self.run("announce", |s| {
+            s.announced.push((disk.clone(), policy));
+            s.answers.clone()
         })
     }
 

@@ -122,7 +122,7 @@ fn troubled(disk: &DiskSample) -> Option<String> {
 impl Control {
     pub(super) fn reservable_rate(&self, model: &Model, entry: &DatastoreEntry) -> ReservableRate {
         let reservations =
-            model.promised_on(&entry.record.name).filter_map(|disk| disk.record.policy.reservation);
+            model.promised_on(&entry.record.name).filter_map(|disk| disk.record.promised());
         let record = &entry.record;
         let most = capacity::most(record);
         ReservableRate {
@@ -233,6 +233,7 @@ impl Control {
             placement: record.placement.clone(),
             moved: None,
             origin: record.origin.clone(),
+            set_by: record.set_by.clone(),
             changes_since: model.bases_of(&record.name).iter().map(Name::to_string).collect(),
             moving: model.moves.get(&record.name).map(|moving| self.view_move(moving, record.size)),
             lease: datastore

@@ -8,8 +8,8 @@ use headgate_engine::StripeMember;
 use headgate_engine::backend::nbd::{self, Connection};
 use headgate_engine::{Access as ImageAccess, Caching, DiskId, DiskSpec, Image};
 use headgate_model::{
-    MemberContent, MemberProbe, OpenDisk, PlaneError, RemoteDisk, ServerLeases, Session, SizeRule,
-    StripedDisk,
+    MemberContent, MemberProbe, Name, OpenDisk, PlaneError, RemoteDisk, ServerLeases, Session,
+    SizeRule, StripedDisk,
 };
 use headgate_nbd::counters::Counting;
 use headgate_nbd::uri::Uri;
@@ -20,19 +20,29 @@ use std::time::Duration;
 /// How long connecting to a member's export and reading or writing its label may take.
 const MEMBER_PATIENCE: Duration = Duration::from_secs(10);
 
-fn remote_image(remote: RemoteDisk, size: Bytes) -> Result<Image, PlaneError> {
-    let RemoteDisk { mut uris, block_size, stripe, session } = remote;
-    if let Some(StripedDisk { id, layout, lease }) = stripe {
-        let member = |uri| StripeMember { uri, connection: None };
-        let members = uris.into_iter().map(member).collect();
-        return Image::striped(id, layout, lease, block_size, members).map_err(failed);
-    }
-    let uri = uris.pop().ok_or_else(|| PlaneError::new("it is on no server"))?;
-    let connection = session.and_then(Session::into_inner::<Connection>);
-    Image::remote(uri, size, block_size, connection).map_err(failed)
-}
-
 impl EnginePlane {
+    fn remote_image(
+        &self,
+        disk: &Name,
+        remote: RemoteDisk,
+        size: Bytes,
+    ) -> Result<Image, PlaneError> {
+        let RemoteDisk { mut uris, block_size, stripe, session } = remote;
+        if let Some(StripedDisk { id, layout, lease, policy }) = stripe {
+            let label =
+                |(index, uri): (u16, &Uri)| (uri.clone(), Label { id, index, layout, lease });
+            let members = (0..).zip(&uris).map(label).collect();
+            let announced = self.announced.begin(disk, members, policy);
+            let member = |uri| StripeMember { uri, connection: None };
+            let members = uris.into_iter().map(member).collect();
+            let image = Image::striped(id, layout, lease, block_size, members).map_err(failed)?;
+            return Ok(image.announcing(announced));
+        }
+        let uri = uris.pop().ok_or_else(|| PlaneError::new("it is on no server"))?;
+        let connection = session.and_then(Session::into_inner::<Connection>);
+        Image::remote(uri, size, block_size, connection).map_err(failed)
+    }
+
     /// See [`headgate_model::DataPlane::look_at_member`].
     pub(crate) fn look_at(&self, uri: &Uri) -> Result<MemberProbe, PlaneError> {
         let found = nbd::look_at_member(uri, MEMBER_PATIENCE, &self.tls).map_err(failed)?;
@@ -95,7 +105,9 @@ impl EnginePlane {
     ) -> Result<DiskId, PlaneError> {
         let store = self.store(&disk.datastore)?;
         let image = match disk.remote.take() {
-            Some(remote) => remote_image(remote, disk.size)?.with_tls(self.tls.clone()),
+            Some(remote) => {
+                self.remote_image(&disk.name, remote, disk.size)?.with_tls(self.tls.clone())
+            }
             None => self.image(disk)?,
         };
         let image = match disk.term.take() {

@@ -1,5 +1,6 @@
 //! The data plane of the control plane: engine and frontends behind its trait.
 
+use crate::announced::AnnouncedPolicies;
 use crate::engine_parts::{Copies, LOCK_PATIENCE, Moves, Store, StoreKind, failed, image_failed};
 use crate::exports::Exports;
 use crate::machines::Machines;
@@ -16,6 +17,7 @@ use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
     EngineError, Image, PortRef,
 };
+use headgate_frontends::nbd::policies::Policies;
 use headgate_frontends::nbd::server::{NbdServer, ServerConfig};
 use headgate_frontends::vhost::GuestMemorySource;
 use headgate_frontends::vhost::server::VhostServer;
@@ -24,6 +26,7 @@ use headgate_model::{
     CutOff, DataPlane, DatastoreSample, Ended, Machine, MemberProbe, NbdSample, NotResized,
     OpenDisk, Period, PlaneError, Probe, Session, Stall, Writes,
 };
+use headgate_model::{PolicyAnswers, ServerPolicy};
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::ClientTls;
 use headgate_qos::window::{LatencyMeter, Slots};
@@ -68,6 +71,8 @@ pub struct EnginePlane {
     pub(crate) copies: Copies,
     /// What servers over TLS need.
     pub(crate) tls: Arc<ClientTls>,
+    /// What the servers of striped disks are told.
+    pub(crate) announced: AnnouncedPolicies,
 }
 
 impl EnginePlane {
@@ -92,6 +97,7 @@ impl EnginePlane {
             moves: Moves::default(),
             copies: Copies::default(),
             tls: Arc::new(ClientTls::by_uri()),
+            announced: AnnouncedPolicies::default(),
         })
     }
 
@@ -102,12 +108,18 @@ impl EnginePlane {
     }
 
     /// Lets NBD clients in. To be called once the disks are in service: a client that reconnects
-    /// after a restart shall wait for its export, not be told that there is none.
+    /// after a restart shall wait for its export, not be told that there is none. What gateways
+    /// announce of their disks' policies goes to `policies`.
     ///
     /// # Errors
     /// When an address is taken.
-    pub fn listen(&self, config: ServerConfig) -> Result<(), PlaneError> {
-        let server = NbdServer::start(config, self.exports.clone()).map_err(failed)?;
+    pub fn listen(
+        &self,
+        config: ServerConfig,
+        policies: Option<Arc<dyn Policies>>,
+    ) -> Result<(), PlaneError> {
+        let server = NbdServer::start_with(config, self.exports.clone(), policies);
+        let server = server.map_err(failed)?;
         let mut nbd = self.nbd_server();
         self.machines.listen(nbd.insert(server));
         Ok(())
@@ -369,6 +381,10 @@ impl DataPlane for EnginePlane {
         self.label(uri, label)
     }
 
+    fn announce(&self, disk: &Name, policy: ServerPolicy) -> Result<PolicyAnswers, PlaneError> {
+        self.announce_to_all(disk, policy)
+    }
+
     fn open_disk(&self, mut disk: OpenDisk) -> Result<Bytes, PlaneError> {
         let id = match self.adopt_copy(&disk)? {
             Some(id) => id,
@@ -519,7 +535,11 @@ impl DataPlane for EnginePlane {
                 // Disks of the daemon's own have names that no operator can give.
                 let named = |disk: snapshot::DiskSnapshot| {
                     let name = disk.name.parse().ok()?;
-                    Some(translate::disk_sample(disk, name))
+                    let mut sample = translate::disk_sample(disk, name);
+                    if let Some(connection) = &mut sample.remote {
+                        self.announced.complete(&sample.name, connection);
+                    }
+                    Some(sample)
                 };
                 let disks = store.disks.into_iter().filter_map(named);
                 Ok(DatastoreSample {

@@ -1,5 +1,6 @@
 //! The daemon as a process: it wires control, engine and frontends together and serves the API.
 
+mod announced;
 pub mod calibrate;
 pub mod demo;
 mod engine_copies;

@@ -74,6 +74,7 @@ fn server(server: snapshot::ServerSnapshot) -> ServerConnection {
         waiting: server.waiting,
         latency_ns: server.latency.map(|latency| latency.0),
         received,
+        policy: None,
     }
 }
 

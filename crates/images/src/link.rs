@@ -86,7 +86,7 @@ impl Link {
         let told = |e: std::io::Error| failed(format!("cannot connect: {e}"));
         let (style, deadline) = (ReplyStyle::Allocation, Instant::now() + PATIENCE);
         let tls = ClientTls::by_uri();
-        let dial = Dial { style, deadline, silence: Some(SILENCE), tls: &tls };
+        let dial = Dial { style, deadline, silence: Some(SILENCE), tls: &tls, policy: None };
         let Opened { socket, info, allocation, .. } =
             dial.open(uri).map_err(|e| failed(e.to_string()))?;
         socket.set_timeouts(None).map_err(told)?;

@@ -1,5 +1,6 @@
 //! A remote disk's connection to its server.
 
+use crate::PlaneError;
 use serde::{Deserialize, Serialize};
 
 /// The connection of a disk to the NBD server that has its data.
@@ -43,6 +44,26 @@ pub struct ServerConnection {
     /// What the disk has received there, where the server counts it
     /// (`docs/nbd-counters.md`) and is connected.
     pub received: Option<ReceivedIos>,
+    /// What the server says to the disk's policy of now; absent before it has heard of it, and for
+    /// disks that are not striped.
+    #[serde(default)]
+    pub policy: Option<PolicyAnswer>,
+}
+
+/// What each server of a striped disk said to its policy, or why it could not be asked.
+pub type PolicyAnswers = Vec<(String, Result<PolicyAnswer, PlaneError>)>;
+
+/// What a server says to the policy of a striped disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyAnswer {
+    /// It is in force there.
+    Taken,
+    /// It is not, for this reason: the policy there is set there.
+    Refused(String),
+    /// The server takes no policies.
+    Unknown,
 }
 
 /// What a disk has received at a server since it was opened, in normalised IOs.

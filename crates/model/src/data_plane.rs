@@ -1,6 +1,5 @@
 //! The interface of the data plane, which serves disks, to the control plane.
 
-use crate::MemberProbe;
 use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
@@ -8,6 +7,7 @@ use crate::{
     BlockSizes, DatastoreRecord, DiskCopies, Ended, ExportRecord, LiveMoves, Machine, Name,
     OpenDisk, PlaneError, Policy, PriorityRecord, Session, TroubleSample, Writes,
 };
+use crate::{MemberProbe, PolicyAnswers, ServerPolicy};
 use headgate_access::Access;
 use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
@@ -205,6 +205,13 @@ pub trait DataPlane: LiveMoves + DiskCopies + Send + Sync {
     /// # Errors
     /// As [`connect`](DataPlane::connect), or when it cannot be written.
     fn label_member(&self, uri: &Uri, label: &Label) -> Result<(), PlaneError>;
+
+    /// Tells the servers of a striped disk what it is promised, all at the same time, and with
+    /// every connection from then on. Answers what each said, up to a deadline.
+    ///
+    /// # Errors
+    /// When the disk is not striped, or not served.
+    fn announce(&self, disk: &Name, policy: ServerPolicy) -> Result<PolicyAnswers, PlaneError>;
 
     /// Brings a disk into service: engine, NBD export, vhost-user socket. Answers what size it has.
     ///

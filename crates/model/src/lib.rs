@@ -23,7 +23,9 @@ mod trouble;
 mod window;
 
 pub use block_sizes::BlockSizes;
-pub use connection::{Connection, ConnectionState, ReceivedIos, ServerConnection};
+pub use connection::{
+    Connection, ConnectionState, PolicyAnswer, PolicyAnswers, ReceivedIos, ServerConnection,
+};
 pub use copies::{ChangesSince, CopyEvent, CopyOrder, DiskCopies};
 pub use data_plane::{CutOff, DataPlane, LiveDisk, NotResized, Period, Probe, Stall};
 pub use lookback::{Lookback, UnknownLookback};
@@ -36,15 +38,17 @@ pub use plane_error::{DENIED, PlaneError};
 pub use policy::{LimitMode, Policy};
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
-    ExportRecord, Origin, PersistentReservations, PriorityRecord, PriorityScope, RemoteRecord,
-    Scheduler, SocketRecord, VmRecord, Writes,
+    ExportRecord, Origin, PersistentReservations, PolicySource, PriorityRecord, PriorityScope,
+    RemoteRecord, Scheduler, SocketRecord, VmRecord, Writes,
 };
 pub use removed::{RemovedId, RemovedIdError, RemovedRecord, RemovedStep};
 pub use sample::{
     DatastoreSample, DiskSample, FlashSample, NarrowedSample, NbdSample, StreamSample,
 };
 pub use settled::{Ended, Noted, Settled};
-pub use stripes::{MemberContent, MemberProbe, ServerLeases, StripeRecord, StripedDisk};
+pub use stripes::{
+    MemberContent, MemberProbe, ServerLeases, ServerPolicy, StripeRecord, StripedDisk,
+};
 pub use trouble::{ErrorSample, FAILING, HoldSample, ReadErrors, TroubleSample, WriteErrors};
 pub use window::{
     BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, UnknownWindowLaw,

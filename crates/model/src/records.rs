@@ -251,6 +251,35 @@ pub struct DiskRecord {
     pub writes: Writes,
     /// What it is a copy of.
     pub origin: Option<Origin>,
+    /// Who has set its policy, if that was not done here.
+    pub set_by: Option<PolicySource>,
+}
+
+impl DiskRecord {
+    /// What admission counts of its reservation: an equal part, of a disk that lies on other
+    /// servers too.
+    pub fn promised(&self) -> Option<Iops> {
+        let whole = self.policy.reservation?;
+        let servers = self.set_by.as_ref().map_or(1, |by| u64::from(by.servers.max(1)));
+        Iops::new(whole.get().div_ceil(servers)).ok()
+    }
+}
+
+/// A gateway that has set a disk's policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PolicySource {
+    /// The gateway, by its certificate.
+    pub peer: String,
+    /// The striped disk that this one is a member of: 32 hexadecimal digits.
+    pub stripe: String,
+    /// The number of the lease by which the gateway holds that.
+    pub lease: u64,
+    /// Which policy it is: later ones of a lease are greater.
+    pub epoch: u64,
+    /// Over how many servers the disk lies. Its reservation and its limits are for all of them
+    /// together.
+    pub servers: u16,
 }
 
 /// What a disk was copied from.

@@ -17,6 +17,8 @@ pub struct StripeRecord {
     pub servers: Vec<String>,
     /// The number of the lease by which this host holds the disk, as on the labels.
     pub lease: u64,
+    /// Which of its policies is in force: later ones are greater.
+    pub epoch: u64,
 }
 
 fn to_text<S: Serializer>(id: &StripeId, to: S) -> Result<S::Ok, S::Error> {
@@ -29,7 +31,7 @@ fn from_text<'de, D: Deserializer<'de>>(from: D) -> Result<StripeId, D::Error> {
 }
 
 /// A striped disk for the data plane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StripedDisk {
     /// Its name on the labels.
     pub id: StripeId,
@@ -37,6 +39,17 @@ pub struct StripedDisk {
     pub layout: Layout,
     /// By what right this host serves it.
     pub lease: Lease,
+    /// What its servers are told that it is promised.
+    pub policy: ServerPolicy,
+}
+
+/// A policy as the servers of a striped disk are told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerPolicy {
+    /// Which one: later ones are greater.
+    pub epoch: u64,
+    /// The policy, as JSON.
+    pub text: String,
 }
 
 /// What is known of an export that is to be a member, or is one.

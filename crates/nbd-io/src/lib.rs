@@ -17,7 +17,7 @@
 //! let uri: Uri = "nbds://localhost/db".parse()?;
 //! let tls = ClientTls::new("/etc/headgate/tls".into());
 //! let deadline = Instant::now() + Duration::from_secs(10);
-//! let dial = Dial { style: ReplyStyle::Simple, deadline, silence: None, tls: &tls };
+//! let dial = Dial { style: ReplyStyle::Simple, deadline, silence: None, tls: &tls, policy: None };
 //! println!("{} bytes", dial.open(&uri)?.info.size);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -4,7 +4,9 @@ use crate::Socket;
 use crate::client_tls::ClientTls;
 use crate::dial::Endpoint;
 use crate::handshake::{DialError, Reached, drive};
-use headgate_nbd::client::handshake::{ExportInfo, Handshake, HandshakeError, ReplyStyle};
+use headgate_nbd::client::handshake::{
+    ExportInfo, Handshake, HandshakeError, PolicyAnswer, ReplyStyle,
+};
 use headgate_nbd::counters::Counting;
 use headgate_nbd::uri::{Address, Security, Tls, Uri};
 use std::io;
@@ -22,6 +24,8 @@ pub struct Dial<'a> {
     pub silence: Option<Duration>,
     /// What `nbds://` needs.
     pub tls: &'a ClientTls,
+    /// What is to be said of the export's policy: the data of [`headgate_nbd::policy::OPTION`].
+    pub policy: Option<&'a [u8]>,
 }
 
 /// An export that is ready for requests.
@@ -37,6 +41,8 @@ pub struct Opened {
     /// Whether requests and replies say what the disk received, where that was asked for: see
     /// [`headgate_nbd::counters`].
     pub counters: Counting,
+    /// What the server says to the policy, if one was announced.
+    pub policy: Option<PolicyAnswer>,
 }
 
 impl Dial<'_> {
@@ -60,6 +66,9 @@ impl Dial<'_> {
             socket.set_user_timeout(silence)?;
         }
         let mut handshake = Handshake::new(&uri.export, self.style);
+        if let Some(said) = self.policy {
+            handshake = handshake.announcing(said.to_owned());
+        }
         if let Address::Tcp { host, security: Security::Tls(tls), .. } = &uri.address {
             return self.open_secured(socket, handshake.over_tls(), host, tls);
         }
@@ -94,7 +103,8 @@ impl Dial<'_> {
 }
 
 fn opened(socket: Socket, info: ExportInfo, handshake: &Handshake) -> Opened {
-    Opened { socket, info, allocation: handshake.allocation(), counters: handshake.counters() }
+    let (allocation, counters) = (handshake.allocation(), handshake.counters());
+    Opened { socket, info, allocation, counters, policy: handshake.policy().cloned() }
 }
 
 fn transmission(reached: Reached) -> Result<ExportInfo, DialError> {

@@ -141,7 +141,13 @@ fn soon() -> Instant {
 const SIMPLE: ReplyStyle = ReplyStyle::Simple;
 
 fn dial(tls: &ClientTls) -> Dial<'_> {
-    Dial { style: SIMPLE, deadline: soon(), silence: Some(Duration::from_secs(30)), tls }
+    Dial {
+        style: SIMPLE,
+        deadline: soon(),
+        silence: Some(Duration::from_secs(30)),
+        tls,
+        policy: None,
+    }
 }
 
 fn plain(host: &str, port: u16) -> Uri {
@@ -162,7 +168,7 @@ fn check_counted(
     counting: Counting,
     server: thread::JoinHandle<Vec<u8>>,
 ) {
-    let Opened { mut socket, info, allocation, counters } = opened.unwrap();
+    let Opened { mut socket, info, allocation, counters, .. } = opened.unwrap();
     assert_eq!((info.size, info.max_block, allocation), (1 << 20, Some(32 << 20), None));
     assert_eq!(counters, counting);
     let mut reply = [0; 11];

@@ -10,6 +10,7 @@
 //! | [`server`] | the server side: negotiation, requests cut from the stream and checked, replies |
 //! | [`client`] | the client side: handshake and replies |
 //! | [`counters`] | an extension of Headgate's for disks over several servers, shared by both sides |
+//! | [`policy`] | another one: what a gateway says that such a disk is promised |
 //! | [`uri`] | `nbd://` and `nbd+unix://` URIs |
 //!
 //! Every state machine here works alike. The caller owns the socket and the received bytes. It
@@ -69,6 +70,7 @@ extern crate alloc;
 
 pub mod client;
 pub mod counters;
+pub mod policy;
 pub mod server;
 pub mod uri;
 pub mod wire;

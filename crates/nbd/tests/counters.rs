@@ -1,8 +1,11 @@
 //! Client and server of the counters against each other, in memory.
 
-use headgate_nbd::client::handshake::{ExportInfo, Handshake, ReplyStyle, Step as ClientStep};
+use headgate_nbd::client::handshake::{
+    ExportInfo, Handshake, PolicyAnswer, ReplyStyle, Step as ClientStep,
+};
 use headgate_nbd::client::replies::{Event as Reply, Replies};
 use headgate_nbd::counters::{self, Counting, Lease, Received, Report};
+use headgate_nbd::policy::{self, Announcement};
 use headgate_nbd::server::command::{Command, Op, Replies as Form, Session};
 use headgate_nbd::server::contexts::Contexts;
 use headgate_nbd::server::negotiation::{
@@ -89,6 +92,72 @@ fn a_client_and_a_server_that_know_the_counters_agree_on_them() {
         assert_eq!((counting, session.replies), (Counting::None, Form::Simple));
         assert_eq!((info, session.contexts), (plain, Contexts::NONE));
     }
+}
+
+/// A server that takes policies of an even epoch.
+struct Taking;
+
+impl Catalog for Taking {
+    type Handle = ();
+
+    fn list(&self) -> Vec<ExportName> {
+        Vec::new()
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<()>, OpenError> {
+        OneDisk.open(name)
+    }
+
+    fn announce(&self, said: &Announcement<'_>) -> Result<(), OpenError> {
+        assert_eq!((said.export, said.policy, said.servers), ("db", "{}", 3));
+        match said.epoch % 2 {
+            0 => Ok(()),
+            _ => Err(OpenError::Refused("an odd one".into())),
+        }
+    }
+}
+
+/// What a client hears that announces a policy of this epoch, over a server that takes them or not.
+fn announced<C: Catalog<Handle = ()>>(
+    catalog: &C,
+    epoch: u64,
+    between: impl Fn(&mut [u8]),
+) -> (Option<PolicyAnswer>, Counting) {
+    let lease = LEASE.unwrap();
+    let said = Announcement { lease, epoch, servers: 3, export: "db", policy: "{}" };
+    let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
+    let mut server = Negotiation::default();
+    let client = Handshake::new("db", ReplyStyle::Counted(LEASE));
+    let mut client = client.announcing(said.to_bytes().unwrap());
+    greeting(&mut to_client);
+    loop {
+        let before = to_server.len();
+        let (used, step) = client.poll(&to_client, &mut to_server).unwrap();
+        between(&mut to_server[before..]);
+        to_client.drain(..used);
+        if let ClientStep::Transmission(_) = step {
+            return (client.policy().cloned(), client.counters());
+        }
+        let (used, _) = server.poll(&to_server, catalog, &mut to_client).unwrap();
+        to_server.drain(..used);
+    }
+}
+
+#[test]
+fn a_policy_is_announced_before_the_export_is_opened_whatever_the_answer() {
+    let refused = |why: &str| Some(PolicyAnswer::Refused(why.into()));
+    let agreed = Counting::Agreed;
+    assert_eq!(announced(&Taking, 2, |_| ()), (Some(PolicyAnswer::Taken), agreed));
+    assert_eq!(announced(&Taking, 3, |_| ()), (refused("an odd one"), agreed));
+    let (answer, counting) = announced(&OneDisk, 2, |_| ());
+    assert!(matches!(answer, Some(PolicyAnswer::Refused(_))) && counting == agreed);
+    let other_version = |sent: &mut [u8]| {
+        let head = policy::OPTION.to_be_bytes();
+        if let Some(at) = sent.windows(4).position(|bytes| bytes == head) {
+            sent[at + 8] = 0x7f;
+        }
+    };
+    assert_eq!(announced(&Taking, 2, other_version), (Some(PolicyAnswer::Unknown), agreed));
 }
 
 /// A request of the client, and what the server makes of it.

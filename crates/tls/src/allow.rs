@@ -5,9 +5,12 @@
 //! peer = "gw1.example"       # a DNS name in the peer's certificate; "*" is any peer
 //! disks = ["db*", "web1"]    # names of exports; a * at the end stands for any rest
 //! access = "read"            # or "write", which is the default
+//! policy = { reservation = 2000, shares = 500 }  # what the peer may have the disks promised
 //! ```
 //!
 //! What no rule allows is refused. Of several rules for a disk the one that allows most counts.
+//! Policies are taken from peers with such bounds only: `reservation` bounds what all disks that
+//! the peer has set have reserved together, in IOPS, `shares` those of each of them.
 
 use serde::Deserialize;
 
@@ -37,6 +40,18 @@ struct Rule {
     disks: Vec<String>,
     #[serde(default)]
     access: Access,
+    policy: Option<Bounds>,
+}
+
+/// What a peer may have disks promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bounds {
+    /// The most that all disks that it has set may have reserved together, in IOPS.
+    #[serde(default)]
+    pub reservation: u64,
+    /// The most shares that each of them may have.
+    pub shares: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -69,21 +84,36 @@ impl Rules {
 
     /// What a peer with these names in its certificate may do with a disk. O(rules x names).
     pub fn right(&self, names: &[String], disk: &str) -> Right {
-        let is_for = |rule: &&Rule| {
+        let right = |rule: &Rule| match rule.access {
+            Access::Read => Right::Read,
+            Access::Write => Right::Write,
+        };
+        self.of(names, disk).map(right).max().unwrap_or(Right::None)
+    }
+
+    /// What a peer with these names may have a disk promised: the most of each that a rule gives
+    /// for a disk that it may write. `None`: it takes no policies from it. O(rules x names).
+    pub fn bounds(&self, names: &[String], disk: &str) -> Option<Bounds> {
+        let writes = self.of(names, disk).filter(|rule| rule.access == Access::Write);
+        writes.filter_map(|rule| rule.policy).reduce(|one, other| Bounds {
+            reservation: one.reservation.max(other.reservation),
+            shares: one.shares.max(other.shares),
+        })
+    }
+
+    /// The rules for a peer and a disk.
+    fn of(&self, names: &[String], disk: &str) -> impl Iterator<Item = &Rule> {
+        let is_for = move |rule: &&Rule| {
             let by_name = || names.iter().any(|name| name.eq_ignore_ascii_case(&rule.peer));
             rule.peer == "*" || by_name()
         };
-        let has = |rule: &&Rule| {
+        let has = move |rule: &&Rule| {
             rule.disks.iter().any(|pattern| match pattern.strip_suffix('*') {
                 Some(start) => disk.starts_with(start),
                 None => disk == pattern,
             })
         };
-        let right = |rule: &Rule| match rule.access {
-            Access::Read => Right::Read,
-            Access::Write => Right::Write,
-        };
-        self.allow.iter().filter(is_for).filter(has).map(right).max().unwrap_or(Right::None)
+        self.allow.iter().filter(is_for).filter(has)
     }
 }
 
@@ -135,6 +165,53 @@ mod tests {
             assert_eq!(right(names, disk), expected, "{names:?} {disk}");
         }
         assert_eq!(Rules::parse("").unwrap().right(&["x".into()], "db"), Right::None);
+    }
+
+    #[test]
+    fn policies_are_bounded_by_what_rules_for_writers_give() {
+        let rules = |text: &str| Rules::parse(text).unwrap();
+        let bounds = |reservation, shares| Some(Bounds { reservation, shares });
+        let all = rules(
+            r#"
+            [[allow]]
+            peer = "gw1"
+            disks = ["db*"]
+            policy = { reservation = 500, shares = 200 }
+
+            [[allow]]
+            peer = "gw1"
+            disks = ["db1"]
+            policy = { reservation = 100, shares = 900 }
+
+            [[allow]]
+            peer = "*"
+            disks = ["web*"]
+            policy = { shares = 10 }
+
+            [[allow]]
+            peer = "gw2"
+            disks = ["*"]
+
+            [[allow]]
+            peer = "gw3"
+            disks = ["*"]
+            access = "read"
+            policy = { reservation = 1, shares = 1 }
+            "#,
+        );
+        for (name, disk, expected) in [
+            ("gw1", "db2", bounds(500, 200)),
+            ("gw1", "db1", bounds(500, 900)),
+            ("gw1", "web", bounds(0, 10)),
+            ("gw1", "other", None),
+            ("gw2", "db1", None),
+            ("gw2", "web", bounds(0, 10)),
+            ("gw3", "db1", None),
+        ] {
+            assert_eq!(all.bounds(&[name.into()], disk), expected, "{name} {disk}");
+        }
+        let unknown = "[[allow]]\npeer = \"a\"\ndisks = []\npolicy = { limit = 5 }";
+        assert!(Rules::parse(unknown).unwrap_err().contains("limit"));
     }
 
     #[test]

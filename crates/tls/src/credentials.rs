@@ -8,7 +8,7 @@
 //! | `client-cert.pem`, `client-key.pem` | what it shows to servers |
 //! | `allow.toml` | which client may open what ([`Rules`]); may be absent: then all may open all |
 
-use crate::allow::{Right, Rules};
+use crate::allow::{Bounds, Right, Rules};
 use crate::error::CredentialsError;
 use crate::peer::Peer;
 use rustls::client::WebPkiServerVerifier;
@@ -100,6 +100,12 @@ impl ServerCredentials {
             return Right::None;
         }
         self.rules.as_ref().map_or(Right::Write, |rules| rules.right(peer.names(), disk))
+    }
+
+    /// What a peer may have a disk promised; `None`: nothing, also where there are no rules.
+    /// O(rules).
+    pub fn bounds(&self, peer: &Peer, disk: &str) -> Option<Bounds> {
+        self.rules.as_ref()?.bounds(peer.names(), disk)
     }
 }
 

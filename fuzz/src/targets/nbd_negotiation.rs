@@ -4,6 +4,8 @@
 //! The first byte of the input says whether the rest is the stream itself, or a list of options to
 //! make one from, so that names, queries and lengths get past the magic numbers.
 
+use headgate_nbd::counters::{self, Lease};
+use headgate_nbd::policy::{self, Announcement};
 use headgate_nbd::server::command::Session;
 use headgate_nbd::server::contexts::BitmapName;
 use headgate_nbd::server::negotiation::{
@@ -36,6 +38,20 @@ impl Catalog for Disks {
             "b" => Err(OpenError::Refused("not now".into())),
             _ => Err(OpenError::Unknown),
         }
+    }
+
+    fn open_by(&self, name: &str, lease: Lease) -> Result<Opened<()>, OpenError> {
+        assert!(lease.number > 0, "the lease of nobody");
+        match lease.number % 3 {
+            0 => Err(OpenError::Held("another's".into())),
+            _ => self.open(name),
+        }
+    }
+
+    fn announce(&self, said: &Announcement<'_>) -> Result<(), OpenError> {
+        let cannot_be = said.lease.number == 0 || said.servers == 0;
+        assert!(!cannot_be && said.policy.len() <= policy::MAX_POLICY, "{said:?}");
+        self.open_by(said.export, said.lease).map(drop)
     }
 
     fn bitmaps_of(&self, (): &()) -> Vec<BitmapName> {
@@ -120,7 +136,16 @@ fn options(mut input: &[u8]) -> Vec<u8> {
             [&(name.len() as u32 + u32::from(lie >> 6 == 3)).to_be_bytes()[..], name.as_bytes()]
                 .concat()
         };
-        let mut data = match shape % 4 {
+        let number = u64::from(lie % 8);
+        let lease = Lease { disk: [names; 16], number, host: [shape; 16] };
+        let mut data = match shape % 6 {
+            4 => counters::option_data((number > 0).then_some(lease)).to_vec(),
+            5 => {
+                let export = NAMES[usize::from(names % 8)];
+                let (epoch, servers) = (u64::from(shape), u16::from(names / 8 % 4));
+                let said = Announcement { lease, epoch, servers, export, policy: "{}" };
+                said.to_bytes().unwrap_or_default()
+            }
             0 => Vec::new(),
             1 => NAMES[usize::from(names % 8)].as_bytes().to_vec(),
             2 => [&name(names % 8)[..], &[0, 1, 0, 3]].concat(),
@@ -135,7 +160,12 @@ fn options(mut input: &[u8]) -> Vec<u8> {
             data.extend(input.iter().take(20));
         }
         stream.extend(b"IHAVEOPT");
-        stream.extend(u32::from(option % 13).to_be_bytes());
+        let option = match option % 15 {
+            13 => counters::OPTION,
+            14 => policy::OPTION,
+            number => u32::from(number),
+        };
+        stream.extend(option.to_be_bytes());
         stream.extend((data.len() as u32).to_be_bytes());
         stream.extend(data);
     }

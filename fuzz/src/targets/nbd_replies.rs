@@ -58,7 +58,10 @@ fn check_handshake(stream: &[u8], style: ReplyStyle, cuts: &[u8]) {
     let (_, counting, sent) = whole;
     if counting == Counting::Agreed {
         assert!(matches!(style, ReplyStyle::Counted(_)) && yes, "nobody counts alone");
-        assert!(be32(&sent, 30) == Some(option::GO), "it goes on with the export");
+        assert!(
+            be32(&sent, 28 + counters::OPTION_LEN) == Some(option::GO),
+            "it goes on with the export"
+        );
     }
 }
 

@@ -104,6 +104,7 @@ pub(super) struct RawDisk {
     writes: String,
     origin: Option<String>,
     stripe: Option<String>,
+    set_by: Option<String>,
 }
 
 impl RawDisk {
@@ -121,6 +122,7 @@ impl RawDisk {
             writes: row.get(9)?,
             origin: row.get(10)?,
             stripe: row.get(11)?,
+            set_by: row.get(12)?,
         })
     }
 
@@ -160,6 +162,11 @@ impl RawDisk {
             writes: writes(&self.writes).map_err(|e| bad(&e))?,
             origin: self
                 .origin
+                .map(|text| serde_json::from_str(&text))
+                .transpose()
+                .map_err(|e| bad(&e))?,
+            set_by: self
+                .set_by
                 .map(|text| serde_json::from_str(&text))
                 .transpose()
                 .map_err(|e| bad(&e))?,

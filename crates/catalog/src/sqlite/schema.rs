@@ -106,4 +106,5 @@ pub(super) const MIGRATIONS: &[&str] = &[
     "ALTER TABLE disks ADD COLUMN writes TEXT NOT NULL DEFAULT 'allowed';",
     "ALTER TABLE disks ADD COLUMN origin TEXT;",
     "ALTER TABLE disks ADD COLUMN stripe TEXT;",
+    "ALTER TABLE disks ADD COLUMN set_by TEXT;",
 ];

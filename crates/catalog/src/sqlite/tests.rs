@@ -67,6 +67,13 @@ fn disk(text: &str, on: &str) -> DiskRecord {
         origin: text
             .ends_with('b')
             .then(|| headgate_model::Origin { disk: name("db0"), at: u64::MAX >> 1 }),
+        set_by: text.ends_with('b').then(|| headgate_model::PolicySource {
+            peer: "gw1.example".into(),
+            stripe: "0f".repeat(16),
+            lease: u64::MAX,
+            epoch: 1 << 40,
+            servers: 64,
+        }),
     }
 }
 

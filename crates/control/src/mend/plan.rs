@@ -40,6 +40,7 @@ fn bare(name: Name, datastore: &DatastoreRecord, size: Bytes) -> DiskRecord {
         placement: Default::default(),
         writes: Default::default(),
         origin: None,
+        set_by: None,
     }
 }
 

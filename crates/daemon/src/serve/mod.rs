@@ -23,6 +23,7 @@ pub use confinement::{ConfinementError, LandlockMode};
 pub use keep::KeepRemoved;
 pub use log::LogFormat;
 
+use crate::announced::Taker;
 use crate::calibrate::Calibrator;
 use crate::demo::Demo;
 use crate::engine_plane::EnginePlane;
@@ -223,14 +224,14 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let plane = start_plane(args, &config)?;
     let options = options(args, &config, groups.disks, roots);
     let nbd = nbd_config(dir, args, &config, Access::of_groups([groups.api.change]));
+    let nbd = ServerConfig { descriptors: descriptors.for_clients(), ..nbd };
     let catalog = catalog::open(dir, &identity, &options.roots)?;
     let copier = catalog::Copier::new(dir, catalog.changes());
     let records = catalog.records();
     let leases = leases(etcd.as_ref(), &identity)?;
     let myself = Myself { identity: identity.clone(), etcd };
     let windows = Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)?;
-    let period = Duration::from_secs(u64::from(config.sample_seconds.unwrap_or(SAMPLE_SECONDS)));
-    let samples = Arc::new(Samples::open(&dir.samples(), period)?);
+    let samples = Arc::new(samples(dir, &config)?);
     let parts = Parts {
         plane: plane.clone(),
         windows,
@@ -245,7 +246,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let copies = copier.start().map_err(DaemonError::Thread)?;
     let (purger, balancer) = keepers(&control).map_err(DaemonError::Thread)?;
     descriptors.check(control.disks()?.len());
-    plane.listen(ServerConfig { descriptors: descriptors.for_clients(), ..nbd })?;
+    plane.listen(nbd, Some(Taker::shared(&control)))?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
     let app = App {
@@ -282,6 +283,12 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     std::mem::forget((control, plane, samples, app, balancer));
     drop(lock);
     Ok(())
+}
+
+/// What is kept of each disk's load.
+fn samples(dir: &StateDir, config: &Config) -> Result<Samples, SamplesError> {
+    let period = Duration::from_secs(u64::from(config.sample_seconds.unwrap_or(SAMPLE_SECONDS)));
+    Samples::open(&dir.samples(), period)
 }
 
 /// Who serves which disk, by etcd where there is one.

@@ -1,8 +1,8 @@
 //! Disk images: what the control side opens and hands to a backend.
 
 use super::file::image::{Caching, FileImage, ImageError};
-use super::nbd::PATIENCE;
 use super::nbd::connection::{Connection, Export};
+use super::nbd::{Announced, PATIENCE};
 use super::size::is_disk_size;
 use super::storage::Source;
 use crate::request::Access;
@@ -131,6 +131,7 @@ impl Image {
                 patience: PATIENCE,
                 tls: Arc::new(ClientTls::by_uri()),
                 label: None,
+                announced: None,
             })),
         })
     }
@@ -161,6 +162,7 @@ impl Image {
             patience: PATIENCE,
             tls: Arc::new(ClientTls::by_uri()),
             label: Some(Label { id, index, layout, lease }),
+            announced: None,
         });
         Ok(Image {
             path: PathBuf::from(names.join(",")),
@@ -175,6 +177,17 @@ impl Image {
     #[must_use]
     pub fn patient(mut self, patience: Duration) -> Image {
         self.exports_mut().iter_mut().for_each(|export| export.patience = patience);
+        self
+    }
+
+    /// Has the servers of a striped disk told this on every connection. For other images it has no
+    /// meaning.
+    #[must_use]
+    pub fn announcing(mut self, announced: Arc<Announced>) -> Image {
+        let striped = matches!(self.source, Source::Stripe(..));
+        for export in self.exports_mut().iter_mut().filter(|_| striped) {
+            export.announced = Some(announced.clone());
+        }
         self
     }
 

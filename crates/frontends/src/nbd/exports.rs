@@ -3,13 +3,16 @@
 use super::bitmaps::{Bitmap, Bitmaps};
 use super::leases::Leases;
 use super::places::{Place, Places};
+use super::policies::{AnnouncedPolicy, Policies};
 use super::port::NbdPort;
 use super::rights::Guard;
+use super::secure::Secure;
 use super::tag::Tag;
 use super::translate::export;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};
 use headgate_nbd::counters::Lease;
+use headgate_nbd::policy::Announcement;
 use headgate_nbd::server::Writes;
 use headgate_nbd::server::contexts::BitmapName;
 use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
@@ -87,6 +90,9 @@ pub(super) struct Door<'a> {
     pub(super) exports: &'a Exports,
     pub(super) guard: Option<&'a Guard>,
     pub(super) leases: &'a Leases,
+    /// Where certificates say what a client may announce, and who takes it.
+    pub(super) secure: Option<&'a Secure>,
+    pub(super) policies: Option<&'a dyn Policies>,
     pub(super) places: &'a Arc<Places>,
 }
 
@@ -138,6 +144,36 @@ impl Catalog for Door<'_> {
         let Opened { name, export, description, handle } = opened;
         let handle = Entry { attach: handle, place, lease: None };
         Ok(Opened { name, export, description, handle })
+    }
+
+    fn announce(&self, said: &Announcement<'_>) -> Result<(), OpenError> {
+        let opened = self.describe(said.export)?;
+        let disk = opened.name.as_str();
+        let bounds = || {
+            let peer = self.guard?.peer()?;
+            Some((peer, self.secure?.bounds(peer, disk)?, self.policies?))
+        };
+        let Some((peer, bounds, policies)) =
+            bounds().filter(|_| opened.export.writes == Writes::Allowed)
+        else {
+            if let Some(peer) = self.guard.and_then(Guard::peer) {
+                let peer = peer.names().first().map_or("", String::as_str);
+                tracing::warn!(
+                    disk,
+                    peer,
+                    "an announced policy is refused: allow.toml gives no right"
+                );
+            }
+            return Err(OpenError::Refused(
+                "policies are taken over TLS only, from a peer with 'policy = {...}' in a rule for \
+                 the disk in allow.toml"
+                    .into(),
+            ));
+        };
+        let held = |held| OpenError::Held(format!("{held}"));
+        self.leases.show(disk, said.lease).map_err(held)?;
+        let peer = peer.names().first().map_or("", String::as_str);
+        policies.take(AnnouncedPolicy { disk, peer, said, bounds }).map_err(OpenError::Refused)
     }
 
     /// Who may only read takes nothing from others, and needs no lease.

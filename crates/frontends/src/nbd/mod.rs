@@ -11,6 +11,7 @@
 //!   several servers.
 //! - `rights`: connections that end when who may use a disk changes; `secure`: TLS, where it is the
 //!   certificate that says who that is.
+//! - `policies`: what gateways say that their disks are promised.
 //! - What clients may hold: `places` of connections, `budget` of memory, `handshake_limit` and
 //!   `lobby` of those that negotiate.
 
@@ -29,6 +30,7 @@ mod lobby;
 mod memory;
 mod phase;
 mod places;
+pub mod policies;
 pub mod port;
 mod reclaim;
 mod rights;

@@ -35,6 +35,14 @@ impl Guard {
         Guard { rule, caller }
     }
 
+    /// Who showed a certificate.
+    pub(super) fn peer(&self) -> Option<&headgate_tls::Peer> {
+        match &self.caller {
+            Some(Caller::Certificate(peer)) => Some(peer),
+            Some(Caller::Process(_)) | None => None,
+        }
+    }
+
     pub(super) fn right(&self, disk: &str) -> Right {
         self.caller.as_ref().map_or(Right::None, |caller| (self.rule)(disk, caller))
     }

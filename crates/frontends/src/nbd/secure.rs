@@ -4,8 +4,8 @@
 use super::rights::{Caller, Rights, Rule};
 use headgate_nbd_io::Socket;
 use headgate_tls::{
-    CredentialsError, HandshakeError, Look, Peer, Right, ServerCredentials, ServerDirectory,
-    Tunnels, accept,
+    Bounds, CredentialsError, HandshakeError, Look, Peer, Right, ServerCredentials,
+    ServerDirectory, Tunnels, accept,
 };
 use std::io;
 use std::path::Path;
@@ -46,6 +46,11 @@ impl Secure {
             Caller::Certificate(peer) => secure.now().right(peer, disk),
             Caller::Process(_) => Right::None,
         })
+    }
+
+    /// What a client's certificate lets it have a disk promised, by the rules of that moment.
+    pub(super) fn bounds(&self, peer: &Peer, disk: &str) -> Option<Bounds> {
+        self.now().bounds(peer, disk)
     }
 
     /// Shakes hands. What is read from the socket that it returns was inside TLS. No descriptor has

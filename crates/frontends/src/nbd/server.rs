@@ -13,6 +13,7 @@ use super::handshake_limit::{self, HandshakeLimit};
 use super::leases::Leases;
 use super::lobby::{Guest, Lobby};
 use super::places::{ConnectionLimits, Places};
+use super::policies::Policies;
 use super::port::{Drained, NbdPort};
 use super::reclaim::{self, Register};
 pub use super::rights::{Caller, Rule};
@@ -136,6 +137,18 @@ impl NbdServer {
     /// An address cannot be listened on, the certificates cannot be used, or the system has no
     /// thread left.
     pub fn start(config: ServerConfig, exports: Arc<Exports>) -> Result<NbdServer, ListenError> {
+        NbdServer::start_with(config, exports, None)
+    }
+
+    /// The same; policies that gateways announce go to `policies`.
+    ///
+    /// # Errors
+    /// As [`NbdServer::start`].
+    pub fn start_with(
+        config: ServerConfig,
+        exports: Arc<Exports>,
+        policies: Option<Arc<dyn Policies>>,
+    ) -> Result<NbdServer, ListenError> {
         let secure = config.tls.as_deref().map(Secure::open).transpose()?;
         let entrance = |listener, secure| {
             let exports = exports.clone();
@@ -164,6 +177,7 @@ impl NbdServer {
             draining: ByDisk::default(),
             rights: rights.clone(),
             leases: Leases::default(),
+            policies,
             turned_away: TurnedAway::default(),
             descriptors: config.descriptors,
         });
@@ -259,6 +273,7 @@ struct Shared {
     draining: ByDisk,
     rights: Arc<Rights>,
     leases: Leases,
+    policies: Option<Arc<dyn Policies>>,
     turned_away: TurnedAway,
     descriptors: u64,
 }
@@ -453,7 +468,9 @@ fn serve(
         guard = Some(Guard::new(secure.rule(), Some(Caller::Certificate(peer))));
     }
     let Shared { leases, places, .. } = shared;
-    let door = Door { exports: way.exports.as_ref(), guard: guard.as_ref(), leases, places };
+    let (exports, guard_now) = (way.exports.as_ref(), guard.as_ref());
+    let (secure, policies) = (way.secure.as_deref(), shared.policies.as_deref());
+    let door = Door { exports, guard: guard_now, leases, places, secure, policies };
     let Come::Chosen(opened, session) = talk.lead(&mut socket, &door)? else { return Ok(()) };
     drop(negotiating);
     let Opened { name: disk, handle: Entry { attach, place, lease }, .. } = opened;

@@ -4,7 +4,7 @@ use super::copy::{self, CopyDisk, Snapshot};
 use super::create::Create;
 use super::disk_export::DiskExport;
 use super::disk_import::{self, DiskImport};
-use super::disk_text::{block_sizes, describe_connection, exports, lease, servers};
+use super::disk_text::{block_sizes, describe_connection, exports, lease, servers, set_by};
 use super::error::CliError;
 use super::incomplete::is_incomplete;
 use super::migrate::{self, Migrate};
@@ -472,6 +472,7 @@ fn describe(disk: &types::Disk) -> String {
         ("further exports", exports(disk)),
         ("lease", disk.lease.as_ref().map(lease)),
         ("move", disk.moving.as_ref().map(migrate::words)),
+        ("policy set by", disk.set_by.as_ref().map(set_by)),
         ("copy of", disk.origin.as_ref().map(|of| format!("'{}' as of {}", of.disk, date(of.at)))),
         ("changes since", (!disk.changes_since.is_empty()).then(|| disk.changes_since.join(", "))),
         (

@@ -2,7 +2,10 @@
 
 use headgate_api::leases::{Lease, LeasePlace};
 use headgate_api::types;
-use headgate_model::{BlockSizes, Connection, ConnectionState, ReceivedIos, ServerConnection};
+use headgate_model::{
+    BlockSizes, Connection, ConnectionState, PolicyAnswer, PolicySource, ReceivedIos,
+    ServerConnection,
+};
 use headgate_units::Bytes;
 
 pub(super) fn block_sizes(sizes: &BlockSizes) -> String {
@@ -45,6 +48,12 @@ pub(super) fn servers(connection: &Connection) -> Vec<(&str, String)> {
         if server.outstanding > 0 {
             text.push_str(&format!(", {} outstanding", server.outstanding));
         }
+        match &server.policy {
+            None | Some(PolicyAnswer::Taken | PolicyAnswer::Unknown) => {}
+            Some(PolicyAnswer::Refused(why)) => {
+                text.push_str(&format!(", does not take the policy: {why}"));
+            }
+        }
         if server.waiting > 0 {
             text.push_str(&format!(", {} waiting", server.waiting));
         }
@@ -67,6 +76,11 @@ pub(super) fn describe_connection(connection: &Connection) -> String {
         text.push_str(&format!(", {} with writes that may be lost", connection.losses));
     }
     text
+}
+
+pub(super) fn set_by(by: &PolicySource) -> String {
+    let PolicySource { peer, servers, epoch, .. } = by;
+    format!("gateway '{peer}', for {servers} servers together (epoch {epoch})")
 }
 
 pub(super) fn lease(lease: &Lease) -> String {

@@ -240,7 +240,7 @@ fn open(
 ) -> Result<(Socket, ExportInfo), LinkError> {
     let deadline = Instant::now() + HANDSHAKE_PATIENCE;
     let down = |e: io::Error| LinkError::Down(format!("cannot connect: {e}"));
-    let dial = Dial { style, deadline, silence: None, tls: &TLS };
+    let dial = Dial { style, deadline, silence: None, tls: &TLS, policy: None };
     let endpoint = endpoint(target, reach).map_err(down)?;
     let Opened { socket, info, .. } =
         dial.open_at(&endpoint, target).map_err(|error| match error {

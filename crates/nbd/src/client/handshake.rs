@@ -1,11 +1,12 @@
 //! The client side of the fixed newstyle handshake.
 //!
-//! [`Handshake`] starts TLS if it is wanted, asks for structured replies and for the context
-//! `base:allocation` if they are, or for the [counters], then opens one export with
-//! `NBD_OPT_GO`. The functions beside it write and read single messages, for callers that break the
-//! order on purpose.
+//! [`Handshake`] starts TLS if it is wanted, announces a [policy] if there is one, asks for
+//! structured replies and for the context `base:allocation` if they are wanted, or for the
+//! [counters], then opens one export with `NBD_OPT_GO`. The functions beside it write and read
+//! single messages, for callers that break the order on purpose.
 
 use crate::counters::{self, Counting, Lease};
+use crate::policy;
 use crate::wire::{
     BASE_ALLOCATION, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, export,
     handshake, info, option, option_head, option_reply,
@@ -108,6 +109,17 @@ impl ExportInfo {
     }
 }
 
+/// What a server says to an announced [policy].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyAnswer {
+    /// It is in force there.
+    Taken,
+    /// It is not, for this reason.
+    Refused(String),
+    /// The server does not know of policies.
+    Unknown,
+}
+
 /// What [`Handshake::poll`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -138,6 +150,9 @@ pub struct Handshake {
     /// The number of the context `base:allocation`.
     allocation: Option<u32>,
     counters: Counting,
+    /// What is to be said of the export's policy.
+    announcement: Option<Vec<u8>>,
+    policy: Option<PolicyAnswer>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +169,8 @@ enum State {
     StartTls,
     /// Nothing: it is the client's turn.
     InsideTls,
+    /// The reply to [`policy::OPTION`].
+    Policy,
     /// The reply to [`counters::OPTION`].
     Counters,
     /// The reply to `NBD_OPT_STRUCTURED_REPLY`.
@@ -177,6 +194,8 @@ impl Handshake {
             blocks: [None; 3],
             allocation: None,
             counters: Counting::None,
+            announcement: None,
+            policy: None,
         }
     }
 
@@ -184,6 +203,17 @@ impl Handshake {
     #[must_use]
     pub fn over_tls(self) -> Handshake {
         Handshake { security: Security::Tls, ..self }
+    }
+
+    /// The same after it has said what the export is promised: the data of [`policy::OPTION`].
+    #[must_use]
+    pub fn announcing(self, announcement: Vec<u8>) -> Handshake {
+        Handshake { announcement: Some(announcement), ..self }
+    }
+
+    /// What the server answered to that; `None` when nothing was said.
+    pub fn policy(&self) -> Option<&PolicyAnswer> {
+        self.policy.as_ref()
     }
 
     /// The number under which the server reports `base:allocation`, if it was asked for it and
@@ -230,6 +260,7 @@ impl Handshake {
                 return Ok((0, Step::Answered));
             }
             State::StartTls => option::STARTTLS,
+            State::Policy => policy::OPTION,
             State::Counters => counters::OPTION,
             State::StructuredReply => option::STRUCTURED_REPLY,
             State::MetaContext => option::SET_META_CONTEXT,
@@ -263,6 +294,7 @@ impl Handshake {
         }
         match answers {
             option::SET_META_CONTEXT => self.on_context_reply(kind, data, out)?,
+            policy::OPTION => self.on_policy_reply(kind, data, out)?,
             counters::OPTION => self.on_counters_reply(kind, out)?,
             _ => self.on_structured_reply(kind, out)?,
         }
@@ -278,6 +310,25 @@ impl Handshake {
             (option_reply::ACK, _) | (_, ReplyStyle::Allocation) => self.go(out),
             _ => return Err(HandshakeError::NoStructuredReplies),
         }
+        Ok(())
+    }
+
+    /// Whatever it says, the export is opened.
+    fn on_policy_reply(
+        &mut self,
+        kind: u32,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), HandshakeError> {
+        self.policy = Some(match kind {
+            option_reply::ACK => PolicyAnswer::Taken,
+            option_reply::ERR_UNSUP => PolicyAnswer::Unknown,
+            code if code & option_reply::ERROR != 0 => {
+                PolicyAnswer::Refused(String::from_utf8_lossy(data).into_owned())
+            }
+            _ => return Err(HandshakeError::Malformed("unknown type of answer")),
+        });
+        self.ask_for_style(out);
         Ok(())
     }
 
@@ -320,6 +371,11 @@ impl Handshake {
     }
 
     fn ask_for_style(&mut self, out: &mut Vec<u8>) {
+        if let Some(said) = self.announcement.take() {
+            put_option(out, policy::OPTION, &said);
+            self.state = State::Policy;
+            return;
+        }
         match self.style {
             ReplyStyle::Simple => self.go(out),
             ReplyStyle::Counted(lease) => {

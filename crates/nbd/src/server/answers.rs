@@ -3,6 +3,7 @@
 use super::negotiation::OpenError;
 use super::options::Malformed;
 use crate::counters::{self, BadOption, Lease};
+use crate::policy::{Announcement, BadAnnouncement};
 use crate::wire::{MAX_STRING, OPTION_REPLY_MAGIC, option_reply};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -43,6 +44,16 @@ pub(super) fn counters_option(data: &[u8]) -> Result<Option<Lease>, Refusal> {
             message: "this server knows version 2 of the counters".into(),
         },
         BadOption::Malformed => Refusal::invalid("a version and a lease in 42 bytes was expected"),
+    })
+}
+
+pub(super) fn announcement(data: &[u8]) -> Result<Announcement<'_>, Refusal> {
+    Announcement::read(data).map_err(|bad| match bad {
+        BadAnnouncement::Version => Refusal {
+            kind: option_reply::ERR_UNSUP,
+            message: "this server knows version 1 of announced policies".into(),
+        },
+        BadAnnouncement::Malformed(what) => Refusal::invalid(what),
     })
 }
 

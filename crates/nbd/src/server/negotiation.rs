@@ -4,13 +4,14 @@
 //! not yet used, and sends what it wrote to `out`. It repeats this until the answer is neither
 //! [`Step::NeedBytes`] nor [`Step::Answered`]. Time limits are the caller's.
 
-use super::answers::{Refusal, counters_option, no_data, refuse, reply};
+use super::answers::{Refusal, announcement, counters_option, no_data, refuse, reply};
 use super::command::{Replies, Session};
 use super::contexts::{BitmapName, ContextId, Contexts, MAX_BITMAPS};
 use super::options::{InfoRequest, Malformed, export_name, info_request, meta_request};
 use super::selection::{listed, selected};
 use super::{Export, MAX_PAYLOAD, Writes};
 use crate::counters::{self, Lease};
+use crate::policy::{self, Announcement};
 use crate::wire::{
     BASE_ALLOCATION, DIRTY_BITMAP, GREETING_MAGIC, MAX_STRING, OPTION_MAGIC, export, handshake,
     info, option, option_reply,
@@ -91,6 +92,10 @@ pub trait Catalog {
     /// The export of this name, for a client that asks about it and may not use it.
     fn describe(&self, name: &str) -> Result<Opened<()>, OpenError> {
         self.open(name).map(|opened| opened.split().0)
+    }
+    /// A client says what an export is promised. Refused unless this is overridden.
+    fn announce(&self, _said: &Announcement<'_>) -> Result<(), OpenError> {
+        Err(OpenError::Refused("this server takes no policies from its clients".into()))
     }
     /// The dirty bitmaps of an export that was opened, each name once. Their order gives them their
     /// numbers. Clients are offered the first [`MAX_BITMAPS`]. None unless overridden.
@@ -345,6 +350,9 @@ impl Negotiation {
                 self.lease = lease;
                 Ok(())
             }),
+            policy::OPTION => announcement(data)
+                .and_then(|said| Ok(catalog.announce(&said)?))
+                .map(|()| reply(out, option, option_reply::ACK, &[])),
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
                 self.on_meta(option, data, catalog, out)
             }

@@ -1,8 +1,9 @@
 //! Connecting to a server and negotiating with it. Everything here may block, up to a deadline.
 
+use super::announced::Announced;
 use super::offer::{Offer, Unusable};
 use crate::topology::Told;
-use headgate_nbd::client::handshake::{HandshakeError, ReplyStyle};
+use headgate_nbd::client::handshake::{HandshakeError, PolicyAnswer, ReplyStyle};
 use headgate_nbd::counters::{self, Counting};
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::{ClientTls, Dial, DialError, Direct, Opened, say_goodbye};
@@ -132,6 +133,8 @@ pub(crate) struct Export {
     pub tls: Arc<ClientTls>,
     /// Of an export that holds a part of a striped disk.
     pub label: Option<Label>,
+    /// What such a server is told.
+    pub announced: Option<Arc<Announced>>,
 }
 
 /// A negotiated connection to one export. Dropping it says goodbye to the server and never blocks.
@@ -156,7 +159,7 @@ impl Connection {
     }
 
     /// The same for an export that holds a part of a striped disk: it has this label. The server is
-    /// asked for its counters, and shown the lease.
+    /// asked for its counters, shown the lease, and told what is announced.
     ///
     /// # Errors
     /// See [`RemoteError`].
@@ -165,9 +168,10 @@ impl Connection {
         patience: Duration,
         tls: &ClientTls,
         label: &Label,
+        announced: Option<&Announced>,
     ) -> Result<Connection, RemoteError> {
         let deadline = Instant::now() + patience;
-        let mut opened = dial(uri, deadline, tls, by_lease(label))?;
+        let mut opened = dial_member(uri, deadline, tls, label, announced)?;
         let names = || (uri.server().to_string(), uri.export.clone());
         let mut bytes = [0; LABEL_LEN];
         Direct::new(&mut opened, deadline).read(0, &mut bytes).map_err(|source| {
@@ -282,6 +286,40 @@ pub(super) fn by_lease(label: &Label) -> ReplyStyle {
     }))
 }
 
+/// Has a member hear of the disk's policy, over a connection of its own, and answers what it said;
+/// `None` where nothing is announced.
+///
+/// # Errors
+/// See [`RemoteError`].
+pub fn announce(
+    uri: &Uri,
+    patience: Duration,
+    tls: &ClientTls,
+    label: &Label,
+    announced: &Announced,
+) -> Result<Option<PolicyAnswer>, RemoteError> {
+    let opened = dial_member(uri, Instant::now() + patience, tls, label, Some(announced))?;
+    say_goodbye(&opened.socket);
+    Ok(opened.policy)
+}
+
+/// Connects and opens a member by its lease, after it has heard of the disk's policy.
+fn dial_member(
+    uri: &Uri,
+    deadline: Instant,
+    tls: &ClientTls,
+    label: &Label,
+    announced: Option<&Announced>,
+) -> Result<Opened, RemoteError> {
+    let said = announced.and_then(|announced| announced.said(uri, label));
+    let policy = said.as_ref().map(|(_, data)| data.as_slice());
+    let opened = dial_saying(uri, deadline, tls, by_lease(label), policy)?;
+    if let (Some(announced), Some((epoch, _)), Some(answer)) = (announced, &said, &opened.policy) {
+        announced.heard(label.index, *epoch, answer.clone());
+    }
+    Ok(opened)
+}
+
 /// Connects and opens an export.
 pub(super) fn dial(
     uri: &Uri,
@@ -289,7 +327,17 @@ pub(super) fn dial(
     tls: &ClientTls,
     style: ReplyStyle,
 ) -> Result<Opened, RemoteError> {
-    let dial = Dial { style, deadline, silence: Some(SILENCE), tls };
+    dial_saying(uri, deadline, tls, style, None)
+}
+
+fn dial_saying(
+    uri: &Uri,
+    deadline: Instant,
+    tls: &ClientTls,
+    style: ReplyStyle,
+    policy: Option<&[u8]>,
+) -> Result<Opened, RemoteError> {
+    let dial = Dial { style, deadline, silence: Some(SILENCE), tls, policy };
     dial.open(uri).map_err(|error| {
         let server = uri.server().to_string();
         match error {

@@ -2,6 +2,7 @@
 //!
 //! It sleeps while the connection holds, and ends when the shard drops its side of the channel.
 
+use super::announced::Announced;
 use super::connection::{Connection, Export, RemoteError};
 use super::line::{Line, LinkId, Lost, Outlook};
 use crate::backend::context::Context;
@@ -45,6 +46,7 @@ pub(crate) fn start(name: &str, export: &mut Export, outlet: Outlet<Context>) ->
         patience: export.patience,
         tls: export.tls.clone(),
         label: export.label,
+        announced: export.announced.clone(),
         since: Instant::now(),
         pause: BACKOFF_MIN,
         connected: None,
@@ -69,6 +71,7 @@ struct Dialer {
     patience: Duration,
     tls: Arc<ClientTls>,
     label: Option<Label>,
+    announced: Option<Arc<Announced>>,
     /// When the connection was lost.
     since: Instant,
     /// Until the next attempt.
@@ -138,7 +141,13 @@ impl Dialer {
                 connection
             }
             Some(label) => {
-                let connection = Connection::open_member(&self.uri, patience, &self.tls, label)?;
+                let connection = Connection::open_member(
+                    &self.uri,
+                    patience,
+                    &self.tls,
+                    label,
+                    self.announced.as_deref(),
+                )?;
                 connection.check_room(&self.uri, self.size, self.block_size)?;
                 connection
             }
@@ -213,6 +222,7 @@ mod tests {
             patience: PATIENCE,
             tls: Arc::new(ClientTls::by_uri()),
             label: None,
+            announced: None,
         };
         let told = |export: &mut Export, ask: fn(&Line)| {
             let (mailbox, inbox) = Mailbox::<Context>::new().unwrap();

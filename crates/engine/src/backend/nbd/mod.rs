@@ -1,6 +1,7 @@
 //! The NBD backend: disks that are exports of NBD servers.
 //!
 //! - `connection`: connects and negotiates within a deadline, on threads of the control side.
+//! - `announced`: what the servers of a striped disk are told that it is promised.
 //! - `line`: what a dialer and a link say to each other.
 //! - `dialer`: a thread per disk that replaces a lost connection.
 //! - `members`: labels of the exports of striped disks, read and written.
@@ -13,6 +14,7 @@
 //!
 //! Reasons: `docs/decisions/0023-remote-disks.md`.
 
+mod announced;
 pub(crate) mod command;
 pub(crate) mod connection;
 pub(crate) mod dialer;
@@ -31,7 +33,8 @@ use super::storage::{Source, Storage};
 use crate::error::EngineError;
 use disk::Stripe;
 
-pub use connection::{Connection, RemoteError};
+pub use announced::{Announced, PolicyText};
+pub use connection::{Connection, RemoteError, announce};
 pub use dialer::PATIENCE;
 pub use members::{Member, MemberContent, label_member, look_at_member};
 
