@@ -175,7 +175,7 @@ fn clients_that_break_the_protocol_in_a_loop_do_not_fill_the_log() {
     with_lab(&[], |lab| {
         let mut daemon = start(lab, &[])?;
         withstands(lab, &mut daemon, &["broken-connections"], &[])?;
-        // Over NBD too, where nothing is logged of each.
+        // Over NBD too.
         let (victim, other) = (daemon.nbd_uri("elsewhere"), daemon.nbd_uri("neighbour"));
         let attack = ["load", &victim, &other, "--depth=1", "--hostile=broken-connections"];
         daemon.command_for(4 * MINUTE, &attack)?;

@@ -353,7 +353,16 @@ impl NbdPort {
     }
 
     fn end(&mut self, io: &mut dyn PortIo, why: Ended) {
-        tracing::debug!(disk = %io.disk().name, outstanding = self.taken.len(), "NBD connection ended: {why}");
+        let disk = io.disk().name.as_str();
+        match why {
+            Ended::Protocol(error) => {
+                tracing::warn!(disk, %error, "the NBD client was disconnected");
+            }
+            why => {
+                let outstanding = self.taken.len();
+                tracing::debug!(disk, outstanding, "NBD connection ended: {why}");
+            }
+        }
         self.close(io);
     }
 
