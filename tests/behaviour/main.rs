@@ -11,6 +11,7 @@ mod crashes;
 mod fencing;
 mod flash;
 mod front_ends;
+mod garbage;
 mod guest;
 mod hangs;
 mod hostile;

@@ -47,7 +47,7 @@ fn check(pace: Pace, what: &str, measured: &Measured, due: f64) -> anyhow::Resul
     let due = due * f64::from(pace.rate(RATE));
     let interval = &measured.interval;
     let (got, other) = (interval.completions("counted")?, interval.completions("plain")?);
-    let Told { replies, all, by_reservation } = measured.told;
+    let Told { replies, all, by_reservation, .. } = measured.told;
     eprintln!(
         "  {what}: {got:.1} of {due:.0}, the other disk {other:.1}; told of {all:.1} IOs in \
          {replies} replies, {by_reservation:.1} by reservation; the daemon counts {:.1}",
@@ -75,7 +75,7 @@ fn shares_and_reservations_are_those_of_all_servers_together() {
         let measured = measure(lab, &daemon, pace, nothing)?;
         check(pace, "nothing elsewhere", &measured, 0.5)?;
         // Three IOs elsewhere for each here: here it is due a quarter of what the other one is.
-        let thrice = Says { delta: 3 * IO, rho: 0 };
+        let thrice = Says { delta: 3 * IO, ..nothing };
         let measured = measure(lab, &daemon, pace, thrice)?;
         check(pace, "three elsewhere for each here", &measured, 0.2)?;
 
@@ -85,7 +85,7 @@ fn shares_and_reservations_are_those_of_all_servers_together() {
         let measured = measure(lab, &daemon, pace, nothing)?;
         check(pace, "a reservation, nothing elsewhere", &measured, 0.5)?;
         ensure!(measured.told.by_reservation >= 0.95 * measured.told.all, "not by reservation");
-        let by_reservation = Says { delta: IO, rho: IO };
+        let by_reservation = Says { delta: IO, rho: IO, ..nothing };
         let measured = measure(lab, &daemon, pace, by_reservation)?;
         check(pace, "a reservation, half of it elsewhere", &measured, 0.25)?;
         ensure!(measured.told.by_reservation >= 0.95 * measured.told.all, "not by reservation");
