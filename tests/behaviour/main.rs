@@ -33,6 +33,7 @@ mod stalls;
 mod stops;
 mod stripe_leases;
 mod stripes;
+mod stripes_clients;
 mod tls;
 mod trouble;
 mod unit;

@@ -21,11 +21,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// How often a node is killed under load.
 const KILLS: u64 = 20;
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().expect("a path of a test is UTF-8")
 }
 
-fn run(program: &str, words: &[&str]) -> anyhow::Result<String> {
+pub fn run(program: &str, words: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new(tools::find(program).context("not installed")?);
     command.args(words);
     process::run(command, MINUTE)
@@ -42,7 +42,7 @@ fn content(lab: &Lab, daemon: &Headgate) -> anyhow::Result<String> {
 }
 
 /// A directory with certificates of a server at 127.0.0.1 and of a client.
-fn both_roles(lab: &Lab) -> anyhow::Result<PathBuf> {
+pub fn both_roles(lab: &Lab) -> anyhow::Result<PathBuf> {
     let [authority, dir] = ["authority", "tls"].map(|at| lab.dir().join(at));
     certificates(&["init", text(&authority)])?;
     issue(&authority, "server", "127.0.0.1", &dir)?;
@@ -51,7 +51,7 @@ fn both_roles(lab: &Lab) -> anyhow::Result<PathBuf> {
 }
 
 /// Nodes whose disks are files in memory, each with an export `disk` of this size.
-fn nodes(lab: &Lab, count: usize, size: &str, words: &[&str]) -> anyhow::Result<Vec<Node>> {
+pub fn nodes(lab: &Lab, count: usize, size: &str, words: &[&str]) -> anyhow::Result<Vec<Node>> {
     (0..count)
         .map(|n| {
             let images = lab.subdir(&format!("images{n}"))?;
@@ -63,16 +63,26 @@ fn nodes(lab: &Lab, count: usize, size: &str, words: &[&str]) -> anyhow::Result<
         .collect()
 }
 
-fn uris(scheme: &str, nodes: &[Node]) -> Vec<String> {
+pub fn uris(scheme: &str, nodes: &[Node]) -> Vec<String> {
     nodes.iter().map(|node| format!("{scheme}://{}", node.address)).collect()
 }
 
 /// A gateway over these servers, with one disk over their exports `disk`.
 fn gateway(lab: &Lab, servers: &[String], words: &[&str]) -> anyhow::Result<Headgate> {
-    let daemon = Headgate::start_as(lab, "gateway", &[], words)?;
+    gateway_of(lab, "disk", servers, words)
+}
+
+/// A gateway over these servers, with one disk over their exports of the same name.
+pub fn gateway_of(
+    lab: &Lab,
+    disk: &str,
+    servers: &[String],
+    words: &[&str],
+) -> anyhow::Result<Headgate> {
+    let daemon = Headgate::start_as(lab, &format!("gateway-{disk}"), &[], words)?;
     let add = ["datastore", "add", WIDE, "--stripe", &servers.join(","), "--stripe-unit=64K"];
     daemon.command(&add)?;
-    daemon.command(&["disk", "create", "disk", "--datastore", WIDE, "--export", "disk"])?;
+    daemon.command(&["disk", "create", disk, "--datastore", WIDE, "--export", disk])?;
     Ok(daemon)
 }
 
