@@ -5,6 +5,7 @@ mod counters;
 mod directions;
 mod flash;
 mod floods;
+mod forged;
 mod guarantees;
 mod half_open;
 mod latency_targets;
