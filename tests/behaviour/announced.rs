@@ -169,3 +169,38 @@ fn a_gateway_gets_no_more_promised_than_its_certificate_says() {
         other.stop()
     });
 }
+
+/// A gateway whose catalog comes from a backup announces what was in force long ago: nodes keep the
+/// later policy, and say so, until the disk is set once more.
+#[test]
+fn a_policy_of_an_old_epoch_is_refused() {
+    with_lab(&["openssl"], |lab| {
+        let [node_tls, tls, _] = pki(lab)?;
+        let nodes = nodes(lab, &node_tls)?;
+        let mut gateway = gateway(lab, "gateway", &tls, &nodes)?;
+        create(&gateway, "disk", &["--reservation=300", "--shares=200"])?;
+        all_promise(&nodes, "disk", 300, 200)?;
+        gateway.stop()?;
+        let [catalog, backup] =
+            [gateway.state_dir().join("catalog.sqlite"), lab.dir().join("catalog.backup")];
+        std::fs::copy(&catalog, &backup).context("the catalog")?;
+        gateway.start_again()?;
+        gateway.command(&["disk", "set", "disk", "--reservation=450"])?;
+        all_promise(&nodes, "disk", 450, 200)?;
+        gateway.stop()?;
+        std::fs::copy(&backup, &catalog)?;
+        gateway.start_again()?;
+        let refused = |said: &serde_json::Value| {
+            said["refused"].as_str().is_some_and(|why| why.contains("a later policy"))
+        };
+        wait_for("all nodes should refuse the old policy", MINUTE, || {
+            Ok(answers(&gateway, "disk")?.iter().all(refused).then_some(()))
+        })?;
+        all_promise(&nodes, "disk", 450, 200)?;
+        let log = nodes[0].daemon.log()?;
+        ensure!(log.contains("an announced policy is refused"), "{log}");
+        gateway.command(&["disk", "set", "disk", "--reservation=310"])?;
+        all_promise(&nodes, "disk", 310, 200)?;
+        gateway.stop()
+    });
+}

@@ -8,8 +8,10 @@ use headgate_lab::headgate::Headgate;
 use headgate_lab::nbd::{CMD_FLUSH, CMD_WRITE, Client};
 use headgate_lab::process::run;
 use headgate_lab::stripes::{Node, WIDE, without_counters};
+use headgate_lab::writer::Writer;
 use headgate_lab::{Lab, Server, wait_for, with_lab};
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -181,6 +183,52 @@ fn a_gateway_that_stood_still_writes_nothing_more() {
             ensure!(wrong.is_empty(), "round {round}: the former holder wrote blocks {wrong:?}");
         }
         gateways.iter_mut().try_for_each(Server::stop)
+    });
+}
+
+/// A disk goes over to more nodes while a client writes, as when a datastore has a server more: its
+/// disks stay where they are until then.
+#[test]
+fn a_disk_moves_to_more_nodes_under_a_writer() {
+    with_lab(&[], |lab| {
+        let nodes = nodes(lab)?;
+        for node in &nodes {
+            node.disk("wider", &["--size=9M"])?;
+        }
+        let images = lab.subdir("images-third")?.display().to_string();
+        let third = Node::start(lab, "third", &[], &["--dir", &images])?;
+        third.disk("wider", &["--size=9M"])?;
+        let mut gateway = gateway(lab, "gw1", &uris(&nodes))?;
+        gateway.command(&[&CREATE[..], &["--size=12M"]].concat())?;
+        let all = [&uris(&nodes)[..], &[format!("nbd://{}", third.address)]].concat().join(",");
+        gateway.command(&["datastore", "add", "wider", "--stripe", &all])?;
+        let writer = Writer::new(gateway.nbd_socket(), "disk", 11, 3072);
+        let progress = writer.progress();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| writer.run());
+            let moved = wait_for("the writer should get on", MINUTE, || {
+                let writes = progress.writes.load(Ordering::Relaxed);
+                Ok((writes > 200 || writer.is_finished()).then_some(()))
+            })
+            .and_then(|()| {
+                let migrate = ["disk", "migrate", "disk", "--to=wider", "--export=wider"];
+                gateway.command_for(2 * MINUTE, &migrate)
+            });
+            let before = progress.writes.load(Ordering::Relaxed);
+            let more = wait_for("the writer should go on", MINUTE, || {
+                let writes = progress.writes.load(Ordering::Relaxed);
+                Ok((writes > before + 200 || writer.is_finished()).then_some(()))
+            });
+            progress.stop.store(true, Ordering::Relaxed);
+            writer.join().expect("the writer does not panic")?;
+            moved.and(more)
+        })?;
+        let shown = gateway.json(&["disk", "show", "disk"])?;
+        let servers = shown["connection"]["servers"].as_array().context("no servers")?;
+        ensure!(servers.len() == 3 && shown["datastore"] == "wider", "{shown}");
+        ensure!(progress.crashes.load(Ordering::Relaxed) == 0, "its client was disconnected");
+        load_to_end(&gateway, "disk", MIXED)?;
+        gateway.stop()
     });
 }
 

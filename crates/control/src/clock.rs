@@ -13,3 +13,10 @@ pub(crate) fn now() -> Nanos {
 pub(crate) fn seconds_since_1970() -> u64 {
     u64::try_from(clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0)
 }
+
+/// The same in nanoseconds.
+pub(crate) fn nanos_since_1970() -> u64 {
+    let time = clock_gettime(ClockId::Realtime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    seconds.unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(nanos.unwrap_or(0))
+}

@@ -19,5 +19,5 @@ pub(crate) fn server_policy(record: &DiskRecord) -> Option<ServerPolicy> {
 /// The epoch of a policy that is set now: greater than the last one, and than those of a catalog
 /// that was newer and is lost.
 pub(crate) fn next_epoch(before: u64) -> u64 {
-    clock::seconds_since_1970().max(before.saturating_add(1))
+    clock::nanos_since_1970().max(before.saturating_add(1))
 }

@@ -36,6 +36,9 @@ pub const LOOK: Duration = Duration::from_secs(1);
 /// Two checks: the longest that a host takes to notice that it lost a lease.
 const GRACE: Nanos = Nanos::from_secs(2);
 
+/// For how long a lock that this run has given back may still be held by processes that it starts.
+const INHERITED: Duration = Duration::from_secs(1);
+
 /// Where the lease of a disk is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseLocation {
@@ -205,8 +208,7 @@ impl Leases {
         path: &Path,
         before: Before,
     ) -> Result<(Held, Option<Holder>), LeaseError> {
-        let Grant { lease, before: last, former, wait } =
-            FileLease::acquire(path, disk.as_str(), &self.own, GRACE)?;
+        let Grant { lease, before: last, former, wait } = self.acquire_lock(disk, path)?;
         let is_first = lease.token() == Token(1);
         let wait = if before == Before::Existing && is_first { GRACE } else { wait };
         let from = Instant::now() + Duration::from_nanos(wait.0);
@@ -214,6 +216,23 @@ impl Leases {
         let (token, lease) = (lease.token(), Arc::new(Mutex::new(Some(lease))));
         let after = last.map(|last| last.instance);
         Ok((Held { token, after, directory, lease, from, unseen: false }, former))
+    }
+
+    /// A process that is being started has this one's descriptors until it runs its program, and
+    /// with them a lock that was given back: this run's own name in the file says so.
+    fn acquire_lock(&self, disk: &Name, path: &Path) -> Result<Grant, LeaseError> {
+        let until = Instant::now() + INHERITED;
+        loop {
+            match FileLease::acquire(path, disk.as_str(), &self.own, GRACE) {
+                Err(LeaseError::Held { holder, .. })
+                    if holder.instance == self.own.instance.to_string()
+                        && Instant::now() < until =>
+                {
+                    sleep(INHERITED / 100);
+                }
+                other => return other,
+            }
+        }
     }
 
     fn acquire_in_etcd(
