@@ -128,18 +128,19 @@ impl Control {
     /// the disk by eviction then.
     pub(super) fn give_labels_back(&self, record: &DiskRecord) {
         let Some(stripe) = stripe_of(record) else { return };
-        let give_back = || {
-            for (uri, own) in labels(&self.leases, record, stripe)? {
-                let content = self.plane.look_at_member(&uri)?.content;
-                if matches!(content, MemberContent::Labelled(found) if found.check(&own).is_ok()) {
-                    let free = Label { lease: own.lease.given_back(), ..own };
-                    self.plane.label_member(&uri, &free)?;
-                }
+        let give_back = |uri: &Uri, own: Label| {
+            let content = self.plane.look_at_member(uri)?.content;
+            if matches!(content, MemberContent::Labelled(found) if found.check(&own).is_ok()) {
+                let free = Label { lease: own.lease.given_back(), ..own };
+                self.plane.label_member(uri, &free)?;
             }
             Ok::<_, ControlError>(())
         };
-        if let Err(e) = give_back() {
-            warn!(disk = %record.name, error = %e, "labels of a disk that is gone name this host");
+        for (uri, own) in labels(&self.leases, record, stripe).unwrap_or_default() {
+            if let Err(error) = give_back(&uri, own) {
+                let disk = &record.name;
+                warn!(%disk, %error, "the label of a disk that is gone names this host still");
+            }
         }
     }
 
