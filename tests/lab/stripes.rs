@@ -114,8 +114,8 @@ pub fn without_counters(node: &str) -> anyhow::Result<String> {
     Ok(address)
 }
 
-/// The option of `docs/nbd-counters.md`, with its magic number in front.
-const OPTION: [u8; 12] = *b"IHAVEOPTHG\x00\x01";
+/// The options of `docs/nbd-counters.md`, with their magic number in front, but for the last byte.
+const OPTIONS: [u8; 11] = *b"IHAVEOPTHG\x00";
 /// `NBD_REP_ERR_UNSUP`
 const UNSUPPORTED: u32 = 0x8000_0001;
 
@@ -126,20 +126,24 @@ fn stand_between(mut client: TcpStream, node: &str) -> io::Result<()> {
     let mut greeting = [0; 18];
     server.read_exact(&mut greeting)?;
     client.write_all(&greeting)?;
-    // The client's flags, and the head of its first option.
-    let mut first = [0; 4 + 16];
-    client.read_exact(&mut first)?;
-    server.write_all(&first[..4])?;
-    if first[4..16] == OPTION {
-        client.read_exact(&mut [0; 42])?;
+    let mut flags = [0; 4];
+    client.read_exact(&mut flags)?;
+    server.write_all(&flags)?;
+    let mut head = [0; 16];
+    loop {
+        client.read_exact(&mut head)?;
+        if head[..11] != OPTIONS {
+            break;
+        }
+        let len = u32::from_be_bytes([head[12], head[13], head[14], head[15]]);
+        io::copy(&mut (&mut client).take(u64::from(len)), &mut io::sink())?;
         let mut answer = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
-        answer.extend(&OPTION[8..]);
+        answer.extend(&head[8..12]);
         answer.extend(UNSUPPORTED.to_be_bytes());
         answer.extend([0; 4]);
         client.write_all(&answer)?;
-    } else {
-        server.write_all(&first[4..])?;
     }
+    server.write_all(&head)?;
     let (mut to, mut from) = (server.try_clone()?, client.try_clone()?);
     let up = spawn(move || {
         let copied = io::copy(&mut from, &mut to);
