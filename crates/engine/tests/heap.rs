@@ -1,14 +1,24 @@
 //! A request takes nothing from the heap on its way through a shard, once the shard has had as many
 //! requests as at any time.
 
+#[allow(dead_code, reason = "requests of one block are long ones, too")]
 #[path = "all/support/closed.rs"]
 mod closed;
+#[allow(dead_code, reason = "of what servers can do, only what they do when all is well")]
+#[path = "all/support/server.rs"]
+mod server;
 
 use closed::{Closed, Then};
+use headgate_engine::backend::nbd::Connection;
 use headgate_engine::request::{Durability, Op};
-use headgate_engine::{BackendSpec, Caching, DatastoreSpec, DiskSpec, Engine, EngineConfig, Image};
+use headgate_engine::{
+    BackendSpec, Caching, DatastoreSpec, DiskSpec, Engine, EngineConfig, Image, StripeMember,
+};
+use headgate_nbd_io::ClientTls;
 use headgate_qos::{Policy, SchedulerKind};
+use headgate_stripe::{DATA_AT, HostName, LABEL_LEN, Label, Layout as Stripes, Lease, StripeId};
 use headgate_units::{Bytes, Iops};
+use server::Server;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::mpsc::channel;
@@ -19,6 +29,10 @@ const DEPTH: usize = 32;
 /// Tables and queues have grown by then.
 const WARM: u64 = 5_000;
 const COUNTED: u64 = 20_000;
+/// How long servers may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Over so many servers a disk is striped.
+const MEMBERS: u16 = 3;
 
 thread_local! {
     /// How often this thread asked the heap for something.
@@ -68,6 +82,11 @@ fn mixed(random: u64) -> Op {
 
 /// How often a shard asks the heap for something in [`COUNTED`] requests.
 fn asked(backend: BackendSpec, image: Image, scheduler: SchedulerKind) -> u64 {
+    asked_by(backend, image, scheduler, closed::BLOCK)
+}
+
+/// The same with requests of this length.
+fn asked_by(backend: BackendSpec, image: Image, scheduler: SchedulerKind, len: u64) -> u64 {
     let engine = Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap();
     let datastore = DatastoreSpec {
         name: "datastore".into(),
@@ -83,7 +102,7 @@ fn asked(backend: BackendSpec, image: Image, scheduler: SchedulerKind) -> u64 {
     let disk = engine.open_disk(datastore, disk).unwrap();
     let (result, asked) = channel();
     let (mut done, mut before) = (0, 0);
-    let port = Closed::new(DEPTH, SIZE, 1, mixed).after_each(move || {
+    let port = Closed::long(DEPTH, SIZE, 1, mixed, len).after_each(move || {
         done += 1;
         if done == WARM {
             before = ASKED.get();
@@ -98,6 +117,51 @@ fn asked(backend: BackendSpec, image: Image, scheduler: SchedulerKind) -> u64 {
     let asked = asked.recv_timeout(Duration::from_secs(120)).unwrap();
     engine.shutdown(Duration::from_secs(10)).unwrap();
     asked
+}
+
+/// A disk on a server of this process.
+fn remote(server: &Server) -> Image {
+    let uri = server.uri("disk");
+    let connection = Connection::open(&uri, PATIENCE, &ClientTls::by_uri()).unwrap();
+    Image::remote(uri, Bytes(SIZE), 512, Some(connection)).unwrap()
+}
+
+/// A disk over servers that count, in units of a block.
+fn striped() -> (Vec<Server>, Image) {
+    let (id, lease) =
+        (StripeId([1; 16]), Lease { number: 1, host: [2; 16], name: HostName::new("") });
+    let layout = Stripes::new(Bytes(closed::BLOCK), MEMBERS, Bytes(SIZE)).unwrap();
+    let mut servers = Vec::new();
+    let member = |index| {
+        let server = Server::start(layout.member_size().0.max(DATA_AT.0) as usize);
+        let label = Label { id, index, layout, lease };
+        server.state().counts = Some([1_000_000, 500_000]);
+        server.state().content[..LABEL_LEN].copy_from_slice(&label.to_bytes());
+        let uri = server.uri("disk");
+        let tls = ClientTls::by_uri();
+        let connection = Connection::open_member(&uri, PATIENCE, &tls, &label, None).unwrap();
+        servers.push(server);
+        StripeMember { uri, connection: Some(connection) }
+    };
+    let members = (0..MEMBERS).map(member).collect();
+    let image = Image::striped(id, layout, lease, 512, members).unwrap();
+    (servers, image)
+}
+
+#[test]
+fn requests_over_the_network_take_nothing_from_the_heap() {
+    let server = Server::start(SIZE as usize);
+    let (_servers, over_three) = striped();
+    let asked = [
+        ("a server", asked(BackendSpec::Remote, remote(&server), SchedulerKind::MClock)),
+        // Each has parts on two or three of the servers.
+        (
+            "three",
+            asked_by(BackendSpec::Remote, over_three, SchedulerKind::MClock, 3 * closed::BLOCK),
+        ),
+    ];
+    println!("how often in {COUNTED} requests: {asked:?}");
+    assert!(asked.iter().all(|(_, asked)| *asked < COUNTED / 2_000), "{asked:?}");
 }
 
 #[test]

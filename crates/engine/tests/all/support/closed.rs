@@ -27,7 +27,12 @@ pub struct Closed {
 impl Closed {
     /// Requests of a block anywhere on a disk of this size.
     pub fn new(depth: usize, size: u64, seed: u64, op: fn(u64) -> Op) -> Closed {
-        let (blocks, buffer) = (size / BLOCK, vec![0; BLOCK as usize]);
+        Closed::long(depth, size, seed, op, BLOCK)
+    }
+
+    /// Requests of this many bytes, from any block on that leaves room.
+    pub fn long(depth: usize, size: u64, seed: u64, op: fn(u64) -> Op, len: u64) -> Closed {
+        let (blocks, buffer) = ((size - len) / BLOCK + 1, vec![0; len as usize]);
         let ended = Box::new(|| Then::GoOn);
         Closed { missing: depth, seed, blocks, buffer, ending: false, op, ended }
     }
@@ -42,7 +47,7 @@ impl Closed {
             self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let op = (self.op)(self.seed >> 57);
             let (offset, len) = match op.moves_data() {
-                true => ((self.seed >> 33) % self.blocks * BLOCK, BLOCK),
+                true => ((self.seed >> 33) % self.blocks * BLOCK, self.buffer.len() as u64),
                 false => (0, 0),
             };
             let request = Request { op, offset, len, cookie: 0, ioprio: 0 };
