@@ -204,3 +204,35 @@ fn a_policy_of_an_old_epoch_is_refused() {
         gateway.stop()
     });
 }
+
+/// Which servers a disk lies on changes under its policy: a move that is cancelled, and one that is
+/// not.
+#[test]
+fn a_policy_follows_a_disk_that_moves() {
+    with_lab(&["openssl"], |lab| {
+        let [node_tls, tls, _] = pki(lab)?;
+        let nodes = nodes(lab, &node_tls)?;
+        let mut gateway = gateway(lab, "gateway", &tls, &nodes)?;
+        let fewer: Vec<String> =
+            nodes[..2].iter().map(|node| format!("nbds://{}", node.address)).collect();
+        gateway.command(&["datastore", "add", "fewer", "--stripe", &fewer.join(",")])?;
+        create(&gateway, "disk", &["--size=12M", "--reservation=200", "--shares=200"])?;
+        all_promise(&nodes, "disk", 200, 200)?;
+
+        let migrate = ["disk", "migrate", "disk", "--to=fewer", "--export=more"];
+        gateway.command(&[&migrate[..], &["--move-limit=1", "--detach"]].concat())?;
+        gateway.command(&["disk", "set", "disk", "--reservation=210"])?;
+        all_promise(&nodes, "disk", 210, 200)?;
+        all_promise(&nodes[..2], "more", 210, 200)?;
+        gateway.command_for(MINUTE, &["disk", "migrate", "disk", "--cancel"])?;
+        gateway.command(&["disk", "set", "disk", "--reservation=220"])?;
+        all_promise(&nodes, "disk", 220, 200)?;
+
+        gateway.command_for(MINUTE, &migrate)?;
+        gateway.command(&["disk", "set", "disk", "--reservation=230"])?;
+        all_promise(&nodes[..2], "more", 230, 200)?;
+        ensure!(answers(&gateway, "disk")?.iter().all(|said| said == "taken"));
+        ensure!(promised(&nodes[2], "disk")?.0 == Some(220), "it is not told any more");
+        gateway.stop()
+    });
+}

@@ -7,11 +7,12 @@ use headgate_control::Control;
 use headgate_control::announced::Announcement;
 use headgate_engine::backend::nbd::{self, Announced, PolicyText};
 use headgate_frontends::nbd::policies::{AnnouncedPolicy, Policies};
-use headgate_model::{Connection, Name, PlaneError, PolicyAnswer, PolicyAnswers, ServerPolicy};
+use headgate_model::{
+    Connection, Name, PlaneError, PolicyAnswer, PolicyAnswers, ServerConnection, ServerPolicy,
+};
 use headgate_nbd::client::handshake::PolicyAnswer as Said;
 use headgate_nbd::uri::Uri;
 use headgate_stripe::Label;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -19,45 +20,65 @@ use std::time::Duration;
 /// How long telling one server may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The exports that a disk lies on, and the label of each.
+type Members = Vec<(Uri, Label)>;
+
 /// A striped disk's members, and what they are told.
-#[derive(Clone)]
 struct Told {
-    members: Vec<(Uri, Label)>,
-    announced: Arc<Announced>,
+    disk: Name,
+    members: Members,
+    /// Gone with the threads that connect to them.
+    announced: Weak<Announced>,
 }
 
-/// The striped disks of this daemon.
+/// The striped disks of this daemon. One that moves to other servers is there twice.
 #[derive(Default)]
-pub(crate) struct AnnouncedPolicies(Mutex<HashMap<Name, Told>>);
+pub(crate) struct AnnouncedPolicies(Mutex<Vec<Told>>);
 
 impl AnnouncedPolicies {
     /// A disk is being opened: what its connections will say.
     pub(crate) fn begin(
         &self,
         disk: &Name,
-        members: Vec<(Uri, Label)>,
+        members: Members,
         policy: ServerPolicy,
     ) -> Arc<Announced> {
         let count = members.len() as u16;
         let announced = Arc::new(Announced::new(text(policy), count));
-        let told = Told { members, announced: announced.clone() };
-        self.lock().insert(disk.clone(), told);
+        let told = Told { disk: disk.clone(), members, announced: Arc::downgrade(&announced) };
+        let mut all = self.lock();
+        all.retain(|told| told.announced.strong_count() > 0);
+        all.push(told);
         announced
     }
 
-    fn of(&self, disk: &Name) -> Option<Told> {
-        self.lock().get(disk).cloned()
+    /// Those of a disk.
+    fn of(&self, disk: &Name) -> Vec<(Members, Arc<Announced>)> {
+        let all = self.lock();
+        let of_disk = all.iter().filter(|told| told.disk == *disk);
+        of_disk.filter_map(|t| Some((t.members.clone(), t.announced.upgrade()?))).collect()
     }
 
     /// Adds what the servers of a disk said to its policy.
     pub(crate) fn complete(&self, disk: &Name, connection: &mut Connection) {
-        let Some(Told { announced, .. }) = self.of(disk) else { return };
-        for (member, server) in (0..).zip(&mut connection.servers) {
-            server.policy = announced.answer(member).map(answer);
+        let servers = &mut connection.servers;
+        let is_on = |members: &[(Uri, Label)], servers: &[ServerConnection]| {
+            members.len() == servers.len()
+                && members
+                    .iter()
+                    .zip(servers)
+                    .all(|((uri, _), on)| uri.server().to_string() == on.server)
+        };
+        for (members, announced) in self.of(disk) {
+            if is_on(&members, servers) {
+                for (member, server) in (0..).zip(servers.iter_mut()) {
+                    server.policy = announced.answer(member).map(answer);
+                }
+            }
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Told>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Told>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,19 +102,23 @@ impl EnginePlane {
         disk: &Name,
         policy: ServerPolicy,
     ) -> Result<PolicyAnswers, PlaneError> {
-        let not_striped = || PlaneError::new(format!("disk '{disk}' is not striped here"));
-        let Told { members, announced } = self.announced.of(disk).ok_or_else(not_striped)?;
-        announced.set(text(policy));
-        let tell = |uri: &Uri, label: &Label| {
-            let said = nbd::announce(uri, PATIENCE, &self.tls, label, &announced);
+        let all = self.announced.of(disk);
+        if all.is_empty() {
+            return Err(PlaneError::new(format!("disk '{disk}' is not striped here")));
+        }
+        let tell = |uri: &Uri, label: &Label, announced: &Announced| {
+            let said = nbd::announce(uri, PATIENCE, &self.tls, label, announced);
             said.map(|said| said.map_or(PolicyAnswer::Unknown, answer)).map_err(failed)
         };
+        let tell = &tell;
         Ok(thread::scope(|scope| {
-            let tell = &tell;
-            let threads: Vec<_> = members
-                .iter()
-                .map(|(uri, label)| (uri, scope.spawn(move || tell(uri, label))))
-                .collect();
+            let mut threads = Vec::new();
+            for (members, announced) in &all {
+                announced.set(text(policy.clone()));
+                for (uri, label) in members {
+                    threads.push((uri, scope.spawn(move || tell(uri, label, announced))));
+                }
+            }
             let said = |thread: thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|_| Err(PlaneError::new("its thread panicked")))
             };
