@@ -48,12 +48,6 @@ pub(super) fn servers(connection: &Connection) -> Vec<(&str, String)> {
         if server.outstanding > 0 {
             text.push_str(&format!(", {} outstanding", server.outstanding));
         }
-        match &server.policy {
-            None | Some(PolicyAnswer::Taken | PolicyAnswer::Unknown) => {}
-            Some(PolicyAnswer::Refused(why)) => {
-                text.push_str(&format!(", does not take the policy: {why}"));
-            }
-        }
         if server.waiting > 0 {
             text.push_str(&format!(", {} waiting", server.waiting));
         }
@@ -61,6 +55,12 @@ pub(super) fn servers(connection: &Connection) -> Vec<(&str, String)> {
             text.push_str(&format!(", received {ios} IOs, {by_reservation} by reservation"));
         } else if server.state == ConnectionState::Connected {
             text.push_str(", does not count what it gives");
+        }
+        match &server.policy {
+            None | Some(PolicyAnswer::Taken | PolicyAnswer::Unknown) => {}
+            Some(PolicyAnswer::Refused(why)) => {
+                text.push_str(&format!("; does not take the policy: {why}"));
+            }
         }
         text
     };
