@@ -23,7 +23,7 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 const SETTLE: Duration = Duration::from_secs(3);
-const MEASURED: Duration = Duration::from_secs(6);
+const MEASURED: Duration = Duration::from_secs(4);
 const MINUTE: Duration = Duration::from_secs(60);
 /// Requests that are refused, and connections that report once and leave, beside a tale.
 const MANY: u32 = 3_000;
