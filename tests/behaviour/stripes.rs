@@ -4,7 +4,7 @@
 use crate::guest;
 use crate::remote::{MIXED, load_to_end, wait_until};
 use anyhow::{Context, ensure};
-use headgate_lab::guest::{Drive, QEMU};
+use headgate_lab::guest::{Drive, Guest, Machine, QEMU, Start, boot_disk};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::process;
 use headgate_lab::stripes::{Gateway, Node, WIDE};
@@ -106,6 +106,33 @@ fn a_guest_works_on_a_disk_over_three_nodes() {
             ensure!(images[unit % 3][at..][..bytes.len()] == *bytes, "unit {unit} is another");
         }
         Ok(())
+    });
+}
+
+/// All that the guest is comes from the disk: its boot loader, its kernel, its first programs.
+#[test]
+fn a_guest_boots_from_a_disk_over_three_nodes() {
+    let programs = [QEMU, "syslinux", "mcopy", "mkfs.vfat", "nbdcopy", "openssl"];
+    with_lab(&programs, |lab| {
+        let dir = both_roles(lab)?;
+        let tls = ["--nbd-tls", text(&dir)];
+        let mut nodes = nodes(lab, 3, "49M", &tls)?;
+        let mut gateway = gateway(lab, &uris("nbds", &nodes), &tls)?;
+        let image = boot_disk(lab, 128)?;
+        tools::nbdcopy(text(&image), &gateway.nbd_uri("disk"))?;
+        let drive = Drive::VhostUser { socket: gateway.vhost_socket("disk") };
+        let machine = Machine { start: Start::Disk, ..Machine::new("guest", drive) };
+        let mut guest = Guest::boot(lab, &machine)?;
+        let said = guest.run("cat /proc/cmdline", MINUTE)?;
+        ensure!(said.contains("BOOT_IMAGE=vmlinuz"), "it did not boot from the disk: {said}");
+        // A node dies and comes back under the running guest, which waits.
+        nodes[1].daemon.kill()?;
+        nodes[1].daemon.start_again()?;
+        let check = "head -c 134217728 /dev/vda | sha256sum";
+        let said = guest.run(check, 3 * MINUTE)?;
+        ensure!(said.contains(&tools::sha256(&image)?), "the guest reads another disk: {said}");
+        guest.power_off()?;
+        gateway.stop()
     });
 }
 

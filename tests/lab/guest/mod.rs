@@ -1,10 +1,12 @@
 //! Real guests: QEMU boots a Debian cloud kernel and runs the scripts that a test sends.
 
+mod boot_disk;
 mod initramfs;
 mod kernel;
 mod monitor;
 mod newc;
 
+pub use boot_disk::boot_disk;
 pub use kernel::Kernel;
 pub use monitor::Monitor;
 pub(crate) use newc::Archive;
@@ -25,6 +27,9 @@ pub const QEMU: &str = "qemu-system-x86_64";
 /// How long a guest may take to boot on a busy machine without KVM.
 const BOOT: Duration = Duration::from_secs(120);
 
+/// The same from a disk, by the firmware, which reads a little at a time.
+const BOOT_FROM_DISK: Duration = Duration::from_secs(360);
+
 /// How long QEMU may take to end after it closed its port.
 const END: Duration = Duration::from_secs(20);
 
@@ -32,6 +37,10 @@ const END: Duration = Duration::from_secs(20);
 /// its devices without KVM, and a write came behind the end of a device's table of interrupts. Both
 /// are of QEMU and the guest's kernel; who serves the disk has no part in them.
 const BEHIND_THE_TABLE: &str = "msix_table_mmio_write: Assertion";
+
+/// What the kernel is told. Without the last word, one whose QEMU gets no CPU for a moment believes
+/// that its timer is broken, and panics.
+const COMMAND_LINE: &str = "console=ttyS0 panic=-1 quiet loglevel=5 no_timer_check";
 
 /// How a disk reaches the guest. The first is `/dev/vda`, the next `/dev/vdb`.
 #[derive(Clone, Debug)]
@@ -54,6 +63,15 @@ pub enum Drive {
     AsPrinted(Vec<String>),
 }
 
+/// What a machine boots from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// QEMU puts kernel and initramfs into its memory.
+    Memory,
+    /// The firmware reads them from the first disk: see [`boot_disk`].
+    Disk,
+}
+
 /// What machine to boot.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -65,12 +83,15 @@ pub struct Machine {
     pub memory_mib: u32,
     /// Its disks.
     pub drives: Vec<Drive>,
+    /// From where.
+    pub start: Start,
 }
 
 impl Machine {
     /// A machine with one CPU and one disk.
     pub fn new(name: &str, drive: Drive) -> Machine {
-        Machine { name: name.to_owned(), cpus: 1, memory_mib: 512, drives: vec![drive] }
+        let (name, drives) = (name.to_owned(), vec![drive]);
+        Machine { name, cpus: 1, memory_mib: 512, drives, start: Start::Memory }
     }
 }
 
@@ -128,10 +149,10 @@ impl Guest {
                 machine.memory_mib
             ));
         }
-        command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initramfs);
-        // Without the last, a kernel whose QEMU gets no CPU for a moment believes that its timer is
-        // broken, and panics.
-        command.args(["-append", "console=ttyS0 panic=-1 quiet loglevel=5 no_timer_check"]);
+        if machine.start == Start::Memory {
+            command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initramfs);
+            command.args(["-append", COMMAND_LINE]);
+        }
         command.arg("-serial").arg(format!("file:{}", console.display()));
         command
             .arg("-chardev")
@@ -146,9 +167,13 @@ impl Guest {
                     command
                         .arg("-chardev")
                         .arg(format!("socket,id=drive{i},reconnect=1,path={socket}"));
+                    let first = match (machine.start, i) {
+                        (Start::Disk, 0) => ",bootindex=0",
+                        _ => "",
+                    };
                     command.arg("-device");
                     command.arg(format!(
-                        "vhost-user-blk-pci,chardev=drive{i},num-queues={}",
+                        "vhost-user-blk-pci,chardev=drive{i},num-queues={}{first}",
                         machine.cpus
                     ));
                 }
@@ -174,7 +199,11 @@ impl Guest {
         })?;
         let port = BufReader::new(stream);
         let mut guest = Guest { name: machine.name.clone(), qemu, console, monitor, port };
-        let line = guest.line(BOOT).context("while booting")?;
+        let within = match machine.start {
+            Start::Memory => BOOT,
+            Start::Disk => BOOT_FROM_DISK,
+        };
+        let line = guest.line(within).context("while booting")?;
         ensure!(line == "ready", "{}: unexpected first line {line:?}", guest.name);
         Ok(guest)
     }
