@@ -26,11 +26,13 @@ pub(super) struct Takeover {
     vm: Option<Name>,
     #[command(flatten)]
     policy: PolicyArgs,
-    /// Serve the disk even if its reservation overbooks the datastore
+    /// Serve the disk even if its reservation overbooks the datastore. With --evict also where the
+    /// servers of a striped disk cannot end the other host's connections: see first that it has
+    /// stopped
     #[arg(long)]
     force: bool,
-    /// Take the disk from the host that holds its lease in etcd, and wait until that host has
-    /// certainly stopped serving it
+    /// Take the disk from the host that holds its lease, in etcd or on the labels of its exports,
+    /// and wait until that host has certainly stopped serving it
     #[arg(long)]
     evict: bool,
     /// Serve the bytes of the image as they are, although they look like another format, such as
