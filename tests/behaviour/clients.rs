@@ -65,19 +65,8 @@ fn serves_everybody(lab: &Lab, server: &mut dyn Server) -> anyhow::Result<()> {
     tools::nbdcopy(&uri, &copy.to_string_lossy())?;
     tools::qemu_img_compare(&uri, &copy.to_string_lossy())?;
 
-    // Four connections write and check at once; what they wrote is read back by another client.
-    let options = [
-        "--rw=randwrite",
-        "--bs=4k",
-        "--iodepth=8",
-        "--size=4m",
-        "--offset_increment=4m",
-        "--numjobs=4",
-        "--verify=crc32c",
-        "--verify_fatal=1",
-        "--group_reporting",
-    ];
-    let report = tools::fio_nbd(&uri, &options, Duration::from_secs(120))?;
+    // What they wrote is read back by another client.
+    let report = tools::fio_nbd(&uri, &tools::FOUR_WRITERS, Duration::from_secs(120))?;
     anyhow::ensure!(report["jobs"][0]["error"] == 0, "fio: {report}");
 
     // A whole disk through another client and back.

@@ -98,20 +98,9 @@ impl Way<'_> {
     /// fio's NBD engine writes and checks. It cannot be told of certificates: nbdkit, whose client
     /// can, stands in front of the node then.
     fn fio(&self) -> anyhow::Result<()> {
-        let options = [
-            "--rw=randwrite",
-            "--bs=4k",
-            "--iodepth=8",
-            "--size=4m",
-            "--offset_increment=4m",
-            "--numjobs=4",
-            "--verify=crc32c",
-            "--verify_fatal=1",
-            "--group_reporting",
-        ];
         let proxy = self.certificates.map(|dir| Proxy::start(self, dir)).transpose()?;
         let uri = proxy.as_ref().map_or_else(|| self.uri(), Proxy::uri);
-        let report = tools::fio_nbd(&uri, &options, 2 * MINUTE)?;
+        let report = tools::fio_nbd(&uri, &tools::FOUR_WRITERS, 2 * MINUTE)?;
         let job = &report["jobs"][0];
         ensure!(job["error"] == 0, "fio: {report}");
         let written = job["write"]["total_ios"].as_u64();

@@ -76,6 +76,19 @@ pub fn qemu_io(uri: &str, commands: &[&str]) -> anyhow::Result<String> {
     Ok(said)
 }
 
+/// Options of [`fio_nbd`]: four connections write 4 MiB each, and check all of it.
+pub const FOUR_WRITERS: [&str; 9] = [
+    "--rw=randwrite",
+    "--bs=4k",
+    "--iodepth=8",
+    "--size=4m",
+    "--offset_increment=4m",
+    "--numjobs=4",
+    "--verify=crc32c",
+    "--verify_fatal=1",
+    "--group_reporting",
+];
+
 /// `fio` over its NBD engine with further options; returns its JSON report.
 pub fn fio_nbd(uri: &str, options: &[&str], within: Duration) -> anyhow::Result<serde_json::Value> {
     let mut command = Command::new("fio");

@@ -264,7 +264,8 @@ proptest! {
         counters in prop_oneof![Just(1u32), Just(option_reply::ERR_UNSUP), any::<u32>()],
     ) {
         let of_counters = reply(counters::OPTION, counters, b"said");
-        for (style, first) in [(ReplyStyle::Simple, vec![]), (ReplyStyle::Counted(None), of_counters)] {
+        let styles = [(ReplyStyle::Simple, vec![]), (ReplyStyle::Counted(None), of_counters)];
+        for (style, first) in styles {
             let stream = [greeting(), first, replies.concat()].concat();
             let run = |pieces: &[usize]| {
                 let mut handshake = Handshake::new("x", style);
