@@ -32,7 +32,15 @@ const COLUMNS: [(&str, Measure, f64); 13] = [
     ("late", Measure::Late, 1.0),
 ];
 
-/// One row for each class, in Markdown. All figures are percentages but `late`.
+/// The samples of all classes.
+fn together(scores: &BTreeMap<Class, Score>) -> Score {
+    let mut all = Score::default();
+    scores.values().for_each(|score| all.merge(score.clone()));
+    all
+}
+
+/// One row for each class, and one for all of them, in Markdown. All figures are percentages but
+/// `late`.
 pub fn classes(scores: &BTreeMap<Class, Score>) -> String {
     let mut text = String::from("| class |");
     for (name, _, _) in COLUMNS {
@@ -41,8 +49,10 @@ pub fn classes(scores: &BTreeMap<Class, Score>) -> String {
     text.push_str(" misses |\n|---|");
     text.push_str(&"---|".repeat(COLUMNS.len() + 1));
     text.push('\n');
-    for (class, score) in scores {
-        let _ = write!(text, "| {class} |");
+    let all = (scores.len() > 1).then(|| ("all".to_owned(), together(scores)));
+    let each = scores.iter().map(|(class, score)| (class.to_string(), score));
+    for (name, score) in each.chain(all.iter().map(|(name, score)| (name.clone(), score))) {
+        let _ = write!(text, "| {name} |");
         for (_, measure, part) in COLUMNS {
             let value = score.of(measure).quantile(part);
             match measure {

@@ -213,7 +213,8 @@ impl<'a> Run<'a> {
     fn new(setup: &'a Setup, suspect: Suspect, first: &Phase) -> Result<Run<'a>> {
         let scheduler = AnyScheduler::new(suspect.kind, suspect.config(setup.cost_model))?;
         let mut gate =
-            Gate::new(Nanos::ZERO, scheduler, Slots::whole(suspect.window(setup.window)));
+            Gate::new(Nanos::ZERO, scheduler, Slots::whole(suspect.window(setup.window)))
+                .without_wait_times();
         let clients = setup
             .disks
             .iter()

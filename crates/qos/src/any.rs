@@ -192,6 +192,14 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
         each!(self, s => s.counters(disk))
     }
 
+    #[inline]
+    fn limited_until(&self, disk: DiskId) -> Option<Nanos> {
+        match self {
+            AnyScheduler::MClock(mclock) => mclock.limited_until(disk),
+            AnyScheduler::Sfq(_) | AnyScheduler::Fifo(_) => None,
+        }
+    }
+
     fn reservation_debt(&self) -> ReservationDebt {
         each!(self, s => s.reservation_debt())
     }

@@ -1,6 +1,7 @@
 //! The gate: scheduler, pacer and latency meter of one datastore.
 
 use crate::any::{AnyScheduler, SchedulerKind};
+use crate::blame::{Stance, WaitTimes, Waits};
 use crate::config::Adjustment;
 use crate::cost::{Cost, Io};
 use crate::dmclock::ServedElsewhere;
@@ -63,6 +64,8 @@ pub struct Gate<R> {
     narrow: Narrow,
     /// Where the scheduler charges by what is learned.
     learner: Option<Box<CostLearner>>,
+    /// Where the time of requests goes; none where nobody asks.
+    waits: Option<Waits>,
     /// Of the last answer.
     wake: Option<Nanos>,
     /// An event came after the last answer, or the last answer was a request.
@@ -97,9 +100,17 @@ impl<R> Gate<R> {
             narrowing,
             narrow,
             learner,
+            waits: Some(Waits::new(now, window)),
             wake: None,
             changed: false,
         }
+    }
+
+    /// The same gate without [`wait_times`](Gate::wait_times), which cost each request some 25 ns:
+    /// for a simulation that does not ask.
+    #[must_use]
+    pub fn without_wait_times(self) -> Gate<R> {
+        Gate { waits: None, ..self }
     }
 
     /// The scheduler, to read from.
@@ -148,6 +159,9 @@ impl<R> Gate<R> {
         self.changed = true;
         let window = self.narrowing.window();
         if window != self.pacer.window() {
+            if let Some(waits) = &mut self.waits {
+                waits.set_window(now, window);
+            }
             self.pacer.set_window(now, window);
         }
     }
@@ -193,11 +207,13 @@ impl<R> Gate<R> {
             Admission::Now => {}
             Admission::None => {
                 self.note_full(now);
+                self.note_answer(now, Stance::Full);
                 return Decision::Idle;
             }
             Admission::At(_) if self.scheduler.queued() == 0 => return Decision::Idle,
             Admission::At(at) => {
                 self.note_full(now);
+                self.note_answer(now, Stance::Full);
                 self.wake = Some(at);
                 return Decision::WaitUntil(at);
             }
@@ -215,12 +231,26 @@ impl<R> Gate<R> {
                     own: self.pacer.counts(sent.cost),
                 };
                 self.narrowing.dispatched(now, sent.disk, sent.cost, beside);
+                if let Some(waits) = &mut self.waits {
+                    let until = self.scheduler.limited_until(sent.disk);
+                    waits.dispatched(now, sent.disk, sent.cost, until);
+                }
                 self.changed = true;
             }
-            Decision::WaitUntil(at) => self.wake = Some(at),
-            Decision::Idle => {}
+            Decision::WaitUntil(at) => {
+                self.note_answer(now, Stance::Waiting);
+                self.wake = Some(at);
+            }
+            Decision::Idle => self.note_answer(now, Stance::Waiting),
         }
         decision
+    }
+
+    #[inline]
+    fn note_answer(&mut self, now: Nanos, stance: Stance) {
+        if let Some(waits) = &mut self.waits {
+            waits.answered(now, stance);
+        }
     }
 
     #[inline]
@@ -256,7 +286,7 @@ impl<R> Gate<R> {
     ) -> Result<(), Rejected<R>> {
         self.changed = true;
         self.scheduler.enqueue(now, disk, io, request)?;
-        self.narrowing.queued(now, disk);
+        self.note_queued(now, disk);
         Ok(())
     }
 
@@ -276,6 +306,7 @@ impl<R> Gate<R> {
         self.changed = true;
         self.scheduler.served_elsewhere(now, disk, elsewhere)?;
         self.narrowing.served_elsewhere(disk);
+        self.note_changed(now, disk);
         Ok(())
     }
 
@@ -298,8 +329,30 @@ impl<R> Gate<R> {
         if !elsewhere.is_none() {
             self.narrowing.served_elsewhere(disk);
         }
-        self.narrowing.queued(now, disk);
+        self.note_queued(now, disk);
         Ok(())
+    }
+
+    #[inline]
+    fn note_queued(&mut self, now: Nanos, disk: DiskId) {
+        self.narrowing.queued(now, disk);
+        if let Some(waits) = &mut self.waits {
+            waits.queued(now, disk, self.scheduler.limited_until(disk));
+        }
+    }
+
+    /// The disk's queue, or what its limits say of it, is another.
+    fn note_changed(&mut self, now: Nanos, disk: DiskId) {
+        let Some(waits) = &mut self.waits else { return };
+        let (queued, until) = (self.scheduler.queued_of(disk), self.scheduler.limited_until(disk));
+        waits.changed(now, disk, queued, until);
+    }
+
+    /// Where the time of a disk's requests went since it was registered: see `docs/blame.md`.
+    /// `None` when it was unregistered, or nothing is counted. The first call at an instant is O(n)
+    /// in the busy disks, the others O(1).
+    pub fn wait_times(&mut self, now: Nanos, disk: DiskId) -> Option<WaitTimes> {
+        self.waits.as_mut()?.of(now, disk)
     }
 
     /// A request of the disk that was dispatched at this cost ended, well or not. A disk that was
@@ -309,6 +362,9 @@ impl<R> Gate<R> {
     pub fn complete(&mut self, now: Nanos, disk: DiskId, cost: Cost) {
         self.changed = true;
         self.pacer.completed(now, cost);
+        if let Some(waits) = &mut self.waits {
+            waits.completed(now, disk, cost);
+        }
         self.scheduler.complete(now, disk);
         if self.narrowing.completed(now, disk) {
             self.follow_narrowing(now);
@@ -361,6 +417,9 @@ impl<R> Gate<R> {
     pub fn register(&mut self, now: Nanos, policy: Policy) -> DiskId {
         let disk = self.scheduler.register(now, policy);
         self.narrowing.set_policy(now, disk, &policy, DiskCounters::default());
+        if let Some(waits) = &mut self.waits {
+            waits.register(disk);
+        }
         disk
     }
 
@@ -371,6 +430,9 @@ impl<R> Gate<R> {
     pub fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
         self.narrowing.forget(now, disk);
         self.follow_narrowing(now);
+        if let Some(waits) = &mut self.waits {
+            waits.unregister(now, disk);
+        }
         self.scheduler.unregister(now, disk)
     }
 
@@ -387,6 +449,7 @@ impl<R> Gate<R> {
         self.changed = true;
         let taken = self.scheduler.extract(now, disk, wanted)?;
         self.narrowing.taken_back(now, disk, taken.len());
+        self.note_changed(now, disk);
         Ok(taken)
     }
 
@@ -404,6 +467,7 @@ impl<R> Gate<R> {
         let counters = self.scheduler.counters(disk)?;
         self.narrowing.set_policy(now, disk, &policy, counters);
         self.follow_narrowing(now);
+        self.note_changed(now, disk);
         Ok(())
     }
 
@@ -418,7 +482,9 @@ impl<R> Gate<R> {
         policy: PriorityPolicy,
     ) -> Result<(), UnknownDisk> {
         self.changed = true;
-        self.scheduler.set_priorities(now, disk, policy)
+        self.scheduler.set_priorities(now, disk, policy)?;
+        self.note_changed(now, disk);
+        Ok(())
     }
 
     /// Changes what can be changed while disks are served: see [`Scheduler::adjust`].
@@ -429,143 +495,4 @@ impl<R> Gate<R> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::any::SchedulerKind;
-    use crate::config::Config;
-    use crate::cost::CostModel;
-    use crate::window::{Fraction, Smoothing};
-    use headgate_units::Iops;
-    use proptest::prelude::*;
-
-    const MS: Nanos = Nanos(1_000_000);
-
-    fn gate(kind: SchedulerKind, window: Slots) -> (Gate<u32>, DiskId) {
-        let config = Config { cost_model: CostModel::Unit, ..Config::default() };
-        let scheduler = AnyScheduler::new(kind, config).unwrap();
-        let mut gate = Gate::new(Nanos::ZERO, scheduler, window);
-        let disk = gate.register(Nanos::ZERO, Policy::default());
-        (gate, disk)
-    }
-
-    fn io() -> Io {
-        Io { bytes: Bytes(4096), ..Io::default() }
-    }
-
-    fn request(next: Decision<u32>) -> u32 {
-        match next {
-            Decision::Dispatch(dispatched) => dispatched.request,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn requests_go_while_the_window_has_room() {
-        let (mut gate, disk) = gate(SchedulerKind::Fifo, Slots::whole(2));
-        assert!(!gate.is_due(Nanos::ZERO));
-        for key in 0..3 {
-            gate.enqueue(Nanos::ZERO, disk, io(), key).unwrap();
-        }
-        assert_eq!(request(gate.next(Nanos::ZERO)), 0);
-        assert!(gate.is_due(Nanos::ZERO), "it was not asked to the end");
-        assert_eq!(request(gate.next(Nanos::ZERO)), 1);
-        assert_eq!(gate.next(Nanos::ZERO), Decision::Idle);
-        assert!(!gate.is_due(Nanos(u64::MAX)));
-        assert_eq!((gate.in_flight(), gate.queued(), gate.next_wake()), (2, 1, None));
-        gate.complete(MS, disk, Cost::ONE);
-        assert!(gate.is_due(MS));
-        assert_eq!(request(gate.next(MS)), 2);
-    }
-
-    #[test]
-    fn a_limit_wakes_the_gate_when_it_is_over() {
-        let (mut gate, disk) = gate(SchedulerKind::MClock, Slots::whole(32));
-        let limit = Policy::default().with_limit(Some(Iops::new(100).unwrap())).unwrap();
-        gate.set_policy(Nanos::ZERO, disk, limit).unwrap();
-        for key in 0..2 {
-            gate.enqueue(Nanos::ZERO, disk, io(), key).unwrap();
-        }
-        assert_eq!(request(gate.next(Nanos::ZERO)), 0);
-        let Decision::WaitUntil(at) = gate.next(Nanos::ZERO) else { panic!("no wait") };
-        assert_eq!((at, gate.next_wake()), (Nanos::from_millis(10), Some(at)));
-        assert!(!gate.is_due(at - Nanos(1)));
-        assert!(gate.is_due(at));
-        assert_eq!(request(gate.next(at)), 1);
-        assert_eq!((gate.next(at), gate.next_wake()), (Decision::Idle, None));
-    }
-
-    #[test]
-    fn a_fractional_window_wakes_the_gate_only_while_something_is_queued() {
-        let (mut gate, disk) = gate(SchedulerKind::Fifo, Slots::from_millionths(500_000));
-        gate.enqueue(Nanos::ZERO, disk, io(), 0).unwrap();
-        assert_eq!(request(gate.next(Nanos::ZERO)), 0);
-        assert_eq!(gate.next(Nanos::ZERO), Decision::Idle);
-        gate.complete(MS, disk, Cost::ONE);
-        // The next may go at 2 ms, but there is none.
-        assert_eq!((gate.next(MS), gate.next_wake()), (Decision::Idle, None));
-        gate.enqueue(MS, disk, io(), 1).unwrap();
-        assert!(gate.is_due(MS));
-        assert_eq!(gate.next(MS), Decision::WaitUntil(Nanos::from_millis(2)));
-        assert_eq!(request(gate.next(Nanos::from_millis(2))), 1);
-    }
-
-    #[test]
-    fn a_disk_that_left_gives_its_slot_back() {
-        let (mut gate, disk) = gate(SchedulerKind::MClock, Slots::ONE);
-        gate.enqueue(Nanos::ZERO, disk, io(), 0).unwrap();
-        assert_eq!(request(gate.next(Nanos::ZERO)), 0);
-        assert!(gate.unregister(Nanos::ZERO, disk).unwrap().is_empty());
-        let other = gate.register(Nanos::ZERO, Policy::default());
-        gate.enqueue(Nanos::ZERO, other, io(), 1).unwrap();
-        assert_eq!(gate.next(Nanos::ZERO), Decision::Idle);
-        gate.complete(MS, disk, Cost::ONE);
-        assert_eq!(request(gate.next(MS)), 1);
-    }
-
-    #[test]
-    fn latencies_are_measured_where_somebody_asks() {
-        let (mut gate, disk) = gate(SchedulerKind::Fifo, Slots::ONE);
-        gate.measure(MS, disk, Took { device: MS, ..Took::default() }, Bytes(4096));
-        assert_eq!(gate.take_latency(), None);
-        let smoothing = Smoothing::PerPeriod { past: Fraction::percent(0) };
-        gate.set_meter(MS, Some(LatencyMeter::new(CostModel::Unit, smoothing).unwrap()));
-        gate.measure(MS, disk, Took { device: MS, ..Took::default() }, Bytes(4096));
-        assert_eq!(gate.take_latency(), Some(Observation { latency: MS, ios: 1, work: 1_000_000 }));
-    }
-
-    proptest! {
-        /// A whole window is a counter: the pacer never asks for a timer and never holds a request
-        /// back that a counter would let go, however the window changed before.
-        #[test]
-        fn a_whole_window_is_a_counter(
-            steps in prop::collection::vec((0u64..5_000_000, 0u32..4, 1u32..6), 1..200)
-        ) {
-            let (mut gate, disk) = gate(SchedulerKind::Fifo, Slots::whole(3));
-            let (mut now, mut size, mut in_flight, mut queued) = (Nanos::ZERO, 3, 0, 0u32);
-            for (passed, event, depth) in steps {
-                now += Nanos(passed);
-                match event {
-                    0 if in_flight > 0 => {
-                        gate.complete(now, disk, Cost::ONE);
-                        in_flight -= 1;
-                    }
-                    1 => {
-                        gate.set_window(now, Slots::whole(depth));
-                        size = depth;
-                    }
-                    _ => {
-                        gate.enqueue(now, disk, io(), 0).unwrap();
-                        queued += 1;
-                    }
-                }
-                while let Decision::Dispatch(_) = gate.next(now) {
-                    in_flight += 1;
-                    queued -= 1;
-                }
-                prop_assert_eq!(gate.next_wake(), None);
-                prop_assert_eq!(gate.in_flight(), in_flight);
-                prop_assert!(queued == 0 || in_flight >= size);
-            }
-        }
-    }
-}
+mod tests;

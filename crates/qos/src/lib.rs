@@ -8,6 +8,7 @@
 //! | scheduler | divides by | use |
 //! |---|---|---|
 //! | [`MClock`] | reservation, limit, shares | the product |
+//! | [`MClockTree`] | the same, of each node of a tree | tenants and machines that share what they are promised |
 //! | [`Sfq`] | shares only | the baseline SFQ(D); D is the caller's window |
 //! | [`Fifo`] | nothing, arrival order | the baseline of a host without control |
 //!
@@ -62,6 +63,7 @@ extern crate alloc;
 mod any;
 mod background;
 mod batch;
+mod blame;
 mod config;
 mod cost;
 mod direction;
@@ -88,6 +90,7 @@ pub mod window;
 pub use any::{AnyScheduler, SchedulerKind, UnknownScheduler};
 pub use background::Background;
 pub use batch::{Batch, WrongBatch};
+pub use blame::{NEIGHBOURS, Neighbour, WaitTimes};
 pub use config::{Adjustment, Config, ConfigError, Floor};
 pub use cost::{Cost, CostModel, Io, IoKind, UnknownCostModel};
 pub use direction::{Direction, DirectionLimits};
@@ -96,6 +99,10 @@ pub use fifo::Fifo;
 pub use gate::{Gate, Took};
 pub use learned_cost::{IoClass, LearnedClass, LearnedCosts};
 pub use mclock::MClock;
+pub use mclock::tree::{
+    MClockTree, NodeCounters, NodeId, NotQueued, TreeConfigError, TreeDecision, TreeDispatched,
+    TreeError,
+};
 pub use narrow::{Narrow, UnknownNarrow};
 pub use narrowing::{LatencyStanding, LatencyVerdict, Narrowed, Promise};
 pub use policy::{Burst, LimitMode, PeakTime, Policy, PolicyError};

@@ -219,6 +219,12 @@ pub trait Scheduler<R> {
     /// [`UnknownDisk`] when it was unregistered.
     fn counters(&self, disk: DiskId) -> Result<DiskCounters, UnknownDisk>;
 
+    /// Until when limits forbid every request that the disk has queued: at the earliest, as it
+    /// stands. `None` where they do not. O(1).
+    fn limited_until(&self, _disk: DiskId) -> Option<Nanos> {
+        None
+    }
+
     /// How far reservations are behind, as of the last call with a time. Zero without reservations.
     fn reservation_debt(&self) -> ReservationDebt {
         ReservationDebt::default()

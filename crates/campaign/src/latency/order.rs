@@ -47,7 +47,8 @@ impl Order {
                 let config = suspect.config(CostModel::Unit);
                 let scheduler = AnyScheduler::new(suspect.kind, config)?;
                 let window = Slots::whole(contest.window);
-                let mut gate = Box::new(Gate::new(Nanos::ZERO, scheduler, window));
+                let mut gate =
+                    Box::new(Gate::new(Nanos::ZERO, scheduler, window).without_wait_times());
                 let ids = policies
                     .into_iter()
                     .map(|policy| gate.register(Nanos::ZERO, suspect.told(policy)))

@@ -39,6 +39,9 @@ pub(super) fn cost_of_share(amount: u128) -> Cost {
 pub(super) struct Peak(u32);
 
 impl Peak {
+    /// Of a disk that has sent nothing: one IO.
+    pub(super) const INITIAL: Peak = Peak(1_000);
+
     #[inline]
     pub(super) fn note(&mut self, cost: Cost) {
         // 65,536,000 at most.
@@ -132,7 +135,7 @@ impl DiskTags {
             limit: rates(policy).map(|rates| Limit::new(now, rates, Fill::Full, slack)),
             queue: Chain::EMPTY,
             in_flight: 0,
-            peak: Peak(1_000),
+            peak: Peak::INITIAL,
             generation,
             seat: 0,
             state: State::Empty,
@@ -199,6 +202,12 @@ impl DiskTags {
             Some(lanes) if self.label == MANY => own.max(lanes.first_open()),
             _ => own,
         }
+    }
+
+    /// The same, while they hold it back.
+    #[inline]
+    pub(super) fn held_until(&self) -> Option<u64> {
+        matches!(self.state, State::Blocked | State::Pending).then(|| self.blocked_until())
     }
 
     /// Whether a limit may hold it back, its own or one of a direction.

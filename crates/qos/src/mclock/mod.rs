@@ -306,6 +306,7 @@ mod stream;
 mod streams;
 #[cfg(test)]
 mod tests;
+pub mod tree;
 mod virtual_time;
 mod wait;
 
@@ -567,6 +568,12 @@ impl<R> Scheduler<R> for MClock<R> {
             queued: self.queued_by(slot),
             in_flight: disk.in_flight as usize,
         })
+    }
+
+    #[inline]
+    fn limited_until(&self, disk: DiskId) -> Option<Nanos> {
+        let until = self.disks[self.slot(disk).ok()?].held_until()?;
+        Some(self.time.caller_time(until))
     }
 
     fn reservation_debt(&self) -> ReservationDebt {

@@ -31,6 +31,9 @@ struct Fairness {
     bound: i128,
 }
 
+/// The case in which disks had reservations and limits before.
+const AFTER_ANY: &str = "after any policy";
+
 /// mClock's lead and the credit of a disk that was held back, in reference IOs.
 const LEAD: u64 = 16;
 
@@ -179,7 +182,7 @@ fn cases() -> Vec<Case> {
         case("shares of 1 and 1,000", setup(2, FirstIn, uneven()), WhenSent, Plain),
         case("counted when done", setup(4, FirstIn, two()), WhenDone, Plain),
         case("counted when done, last in first", setup(4, LastIn, two()), WhenDone, Plain),
-        case("after any policy", setup(4, FirstIn, four()), WhenSent, Any),
+        case(AFTER_ANY, setup(4, FirstIn, four()), WhenSent, Any),
     ]
 }
 
@@ -192,8 +195,10 @@ fn disks_with_requests_queued_are_served_by_shares() {
 
 #[test]
 fn the_textbook_is_fair_too_and_its_mistakes_are_found() {
-    let cases = cases();
-    for worst in worst_of(&cases, &textbook(Mistake::None)) {
+    let all = cases();
+    // What a policy leaves behind is bounded by rules of the product: the textbook has none.
+    let plain: Vec<Case> = cases().into_iter().filter(|case| case.name != AFTER_ANY).collect();
+    for worst in worst_of(&plain, &textbook(Mistake::None)) {
         assert!(!worst.verdict.is_broken(), "{worst}");
     }
     for mistake in [
@@ -203,7 +208,7 @@ fn the_textbook_is_fair_too_and_its_mistakes_are_found() {
         Mistake::TurnsOfEight,
         Mistake::ReturnsLast,
     ] {
-        assert!(breaks(&cases, &textbook(mistake)), "{mistake:?}");
+        assert!(breaks(&all, &textbook(mistake)), "{mistake:?}");
     }
-    assert!(breaks(&cases, &product(SchedulerKind::Fifo)), "FIFO is fair");
+    assert!(breaks(&all, &product(SchedulerKind::Fifo)), "FIFO is fair");
 }

@@ -120,6 +120,12 @@ impl Recovery {
         turns * self.pace + largest * self.slowest
     }
 
+    /// ρ': one request of each reserved disk, at the slowest pace that there was.
+    fn round(&self, view: &View) -> u64 {
+        let reserved = (0..self.reserved.len()).filter(|i| self.reserved[*i] > 0);
+        reserved.map(|i| view.largest[i]).sum::<u64>() * self.slowest
+    }
+
     /// The part of the storage that others' reservations take, with the floor, in billionths.
     fn others(&self, disk: usize) -> i128 {
         let others = i128::from((self.all_reserved() - self.reserved[disk]) * self.pace);
@@ -193,17 +199,17 @@ impl Recovery {
                 }
                 Claim::Floor => part(self.floor * of(false) + of(true)),
                 Claim::Rest => {
+                    let owed = PATIENCE + self.round(view);
                     let leads: u64 = (0..self.reserved.len())
                         .filter(|i| self.reserved[*i] > 0)
                         .map(|i| {
-                            let pauses = PATIENCE + 2 * self.stall;
+                            let pauses = owed + 2 * self.stall;
                             let paused = self.reserved[i] * pauses / SECOND + 1;
                             LEAD.max(4 * view.largest[i]).max(paused) + view.largest[i]
                         })
                         .sum();
                     let window = u64::from(view.window + 1) * of(true).max(of(false));
-                    let patience = i128::from(self.all_reserved()) * i128::from(PATIENCE);
-                    part(leads + window) + patience
+                    part(leads + window) + i128::from(self.all_reserved()) * i128::from(owed)
                 }
                 _ => continue,
             };
