@@ -1,6 +1,8 @@
 //! Parts of requests that change something.
 
-use serde::{Deserialize, Deserializer, Serialize};
+pub use headgate_model::Change;
+
+use serde::{Deserialize, Serialize};
 
 /// May an operation go past a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,47 +14,4 @@ pub enum Force {
     No,
     /// Overbook, disconnect clients, or take a device that holds something.
     Yes,
-}
-
-/// A field of a patch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Change<T> {
-    /// Absent: stays as it is.
-    #[default]
-    Keep,
-    /// `null`: taken away.
-    Remove,
-    /// A new value.
-    Set(T),
-}
-
-impl<T> Change<T> {
-    /// Leaves the field as it is.
-    pub fn is_keep(&self) -> bool {
-        matches!(self, Change::Keep)
-    }
-
-    /// The field's value after the change.
-    pub fn apply(self, before: Option<T>) -> Option<T> {
-        match self {
-            Change::Keep => before,
-            Change::Remove => None,
-            Change::Set(value) => Some(value),
-        }
-    }
-}
-
-impl<T: Serialize> Serialize for Change<T> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Change::Set(value) => serializer.serialize_some(value),
-            Change::Keep | Change::Remove => serializer.serialize_none(),
-        }
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Change<T>, D::Error> {
-        Ok(Option::<T>::deserialize(deserializer)?.map_or(Change::Remove, Change::Set))
-    }
 }

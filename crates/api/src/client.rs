@@ -1,5 +1,7 @@
-//! A client of the HTTP API, on the daemon's unix socket.
+//! A client of the HTTP API, on the daemon's unix socket or over TCP.
 
+use super::events::Event;
+use super::remote::Remote;
 use super::types::ErrorBody;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -9,18 +11,20 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
 /// Why the daemon did not do it, or could not be asked.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// No daemon listens on the socket.
-    #[error("no headgate daemon answers on {}: {source}", .socket.display())]
+    #[error("no headgate daemon answers on {at}: {source}")]
     NoDaemon {
-        /// The API's socket.
-        socket: PathBuf,
+        /// The API's socket or address.
+        at: String,
         /// The system's answer.
         source: io::Error,
     },
@@ -33,12 +37,20 @@ pub enum ClientError {
         body: ErrorBody,
     },
     /// The connection broke.
-    #[error("the daemon on {} broke off: {error}", .socket.display())]
+    #[error("the daemon on {at} broke off: {error}")]
     Broken {
-        /// The API's socket.
-        socket: PathBuf,
+        /// The API's socket or address.
+        at: String,
         /// What happened.
         error: String,
+    },
+    /// It cannot be asked in this way.
+    #[error("{error}")]
+    Way {
+        /// What is wrong.
+        error: String,
+        /// What was expected.
+        expected: &'static str,
     },
 }
 
@@ -60,7 +72,8 @@ impl ClientError {
                 error: self.to_string(),
                 expected: Some("a running daemon, and the same state directory as it has".into()),
                 hint: Some(
-                    "start one with 'headgate serve', or give --state-dir or HEADGATE_STATE_DIR"
+                    "start one with 'headgate serve', or give --state-dir or HEADGATE_STATE_DIR, or \
+                     --api for one elsewhere"
                         .into(),
                 ),
             },
@@ -69,20 +82,54 @@ impl ClientError {
                 expected: None,
                 hint: Some("see the daemon's log".into()),
             },
+            ClientError::Way { expected, .. } => ErrorBody {
+                error: self.to_string(),
+                expected: Some((*expected).into()),
+                hint: None,
+            },
         }
     }
+}
+
+/// What a stream of events says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Followed {
+    /// An event.
+    Event(Box<Event>),
+    /// Something about the stream itself.
+    Remark(String),
 }
 
 /// One daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
-    socket: PathBuf,
+    way: Way,
+}
+
+/// How it is reached.
+#[derive(Clone, Debug)]
+enum Way {
+    Socket(PathBuf),
+    Tcp(Remote),
 }
 
 impl Client {
     /// The daemon that serves this socket.
     pub fn new(socket: &Path) -> Client {
-        Client { socket: socket.to_owned() }
+        Client { way: Way::Socket(socket.to_owned()) }
+    }
+
+    /// The daemon at an address, as `serve --api-listen` has one.
+    pub fn at(remote: Remote) -> Client {
+        Client { way: Way::Tcp(remote) }
+    }
+
+    /// Its socket or address.
+    fn place(&self) -> String {
+        match &self.way {
+            Way::Socket(socket) => socket.display().to_string(),
+            Way::Tcp(remote) => remote.to_string(),
+        }
     }
 
     /// Reads.
@@ -116,6 +163,61 @@ impl Client {
         self.json(&self.request(method, path, body.into())?)
     }
 
+    /// Reads events as they come, after the one with this number, until `take` breaks off or the
+    /// daemon ends. Other lines, such as of damage, are `remarks`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn follow(
+        &self,
+        path: &str,
+        last: u64,
+        mut take: impl FnMut(Followed) -> ControlFlow<()>,
+    ) -> Result<(), ClientError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| self.broken(e))?;
+        runtime.block_on(async {
+            let mut sender = self.connect().await?;
+            let request = self
+                .begin(path)
+                .header(header::ACCEPT, "text/event-stream")
+                .header("last-event-id", last)
+                .body(Full::new(Bytes::new()))
+                .map_err(|e| self.broken(e))?;
+            let answer = sender.send_request(request).await.map_err(|e| self.broken(e))?;
+            let (status, mut body) = (answer.status(), answer.into_body());
+            if !status.is_success() {
+                let bytes = body.collect().await.map_err(|e| self.broken(e))?.to_bytes();
+                return Err(self.refused(status, &bytes));
+            }
+            let mut text = Vec::new();
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|e| self.broken(e))?;
+                text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+                while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = text.drain(..=end).collect();
+                    let Some(followed) = self.followed(line.trim_ascii_end())? else { continue };
+                    if take(followed).is_break() {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// What a line of a stream says, if it says something by itself.
+    fn followed(&self, line: &[u8]) -> Result<Option<Followed>, ClientError> {
+        if let Some(json) = line.strip_prefix(b"data: ") {
+            let event = serde_json::from_slice(json).map_err(|e| self.broken(e))?;
+            return Ok(Some(Followed::Event(Box::new(event))));
+        }
+        let remark = line.strip_prefix(b": ").map(String::from_utf8_lossy);
+        Ok(remark.map(|remark| Followed::Remark(remark.into_owned())))
+    }
+
     /// Removes.
     ///
     /// # Errors
@@ -129,7 +231,7 @@ impl Client {
     }
 
     fn broken(&self, error: impl std::fmt::Display) -> ClientError {
-        ClientError::Broken { socket: self.socket.clone(), error: error.to_string() }
+        ClientError::Broken { at: self.place(), error: error.to_string() }
     }
 
     fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
@@ -141,10 +243,14 @@ impl Client {
         if status.is_success() {
             return Ok(bytes);
         }
-        Err(match serde_json::from_slice(&bytes) {
+        Err(self.refused(status, &bytes))
+    }
+
+    fn refused(&self, status: StatusCode, bytes: &Bytes) -> ClientError {
+        match serde_json::from_slice(bytes) {
             Ok(body) => ClientError::Refused { status, body },
             Err(_) => self.broken(format!("it answered {status}")),
-        })
+        }
     }
 
     async fn exchange(
@@ -153,34 +259,49 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), ClientError> {
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|source| ClientError::NoDaemon { socket: self.socket.clone(), source })?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.broken(e))?;
-        let request = Request::builder()
+        let mut sender = self.connect().await?;
+        let request = self
+            .begin(path)
             .method(method)
-            .uri(path)
-            .header(header::HOST, "headgate")
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(body))
             .map_err(|e| self.broken(e))?;
-        let answer = async {
-            let response = sender.send_request(request).await?;
-            let status = response.status();
-            Ok((status, response.into_body().collect().await?.to_bytes()))
-        };
-        tokio::pin!(connection);
-        tokio::pin!(answer);
-        tokio::select! {
-            biased;
-            answer = &mut answer => answer,
-            ended = &mut connection => match ended {
-                // The connection may end in the same breath as the answer.
-                Ok(()) => answer.await,
-                Err(e) => Err(e),
-            },
+        let answer = sender.send_request(request).await.map_err(|e| self.broken(e))?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await.map_err(|e| self.broken(e))?;
+        Ok((status, body.to_bytes()))
+    }
+
+    /// A connection, which is served while the runtime runs.
+    async fn connect(&self) -> Result<SendRequest, ClientError> {
+        let none = |source| ClientError::NoDaemon { at: self.place(), source };
+        match &self.way {
+            Way::Socket(socket) => {
+                self.speak(UnixStream::connect(socket).await.map_err(none)?).await
+            }
+            Way::Tcp(remote) => self.speak(remote.connect().await.map_err(none)?).await,
         }
-        .map_err(|e: hyper::Error| self.broken(e))
+    }
+
+    async fn speak(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<SendRequest, ClientError> {
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.broken(e))?;
+        // How it ends is told to whoever waits for an answer.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+
+    /// A request, with what shows who asks.
+    fn begin(&self, path: &str) -> hyper::http::request::Builder {
+        let request = Request::builder().uri(path);
+        match &self.way {
+            Way::Socket(_) => request.header(header::HOST, "headgate"),
+            Way::Tcp(remote) => remote.mark(request),
+        }
     }
 }
+
+type SendRequest = http1::SendRequest<Full<Bytes>>;

@@ -3,12 +3,18 @@
 //! A tool that uses the API needs this crate only. The server is in `headgate-daemon`, the
 //! operations are in `headgate-control`.
 
+pub mod apply;
+pub mod backend;
 pub mod balance;
+pub mod blame;
 pub mod calibration;
 pub mod change;
+pub mod classes;
 pub mod client;
 pub mod copies;
 pub mod costs;
+mod disk_patch;
+pub mod events;
 pub mod flash;
 pub mod health;
 pub mod history;
@@ -20,7 +26,9 @@ pub mod nodes;
 pub mod pace;
 pub mod placement;
 pub mod priorities;
+pub mod remote;
 pub mod removed;
+pub mod report;
 pub mod resize;
 pub mod space;
 pub mod state;

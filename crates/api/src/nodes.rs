@@ -20,6 +20,10 @@ pub struct Node {
     pub waiting: usize,
     /// The longest of its disks' mean latencies, in nanoseconds.
     pub latency_ns: Option<u64>,
+    /// The smallest of the windows of the storage behind the exports, in thousandths of a request,
+    /// where it says that.
+    #[serde(default)]
+    pub window_thousandths: Option<u64>,
     /// What disks have received there, where it counts that.
     pub received: Option<ReceivedIos>,
     /// The disks that lie on it, by name.

@@ -1,5 +1,6 @@
 //! Wire types of the live view.
 
+use super::blame::Blame;
 use super::copies::Copy;
 use super::latency::{LatencyNow, NarrowedFor};
 use super::moves::Move;
@@ -105,6 +106,10 @@ pub struct TopDisk {
     /// busy disks, over the last five seconds: 1 is exactly its share. Reservations and limits move
     /// it away from 1.
     pub share_achieved: Option<f64>,
+    /// What its requests waited for, and behind whom, over the last five seconds; `null` where it
+    /// asked for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blame: Option<Blame>,
 }
 
 /// A window that is narrowed for a promise to a disk.

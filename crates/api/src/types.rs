@@ -1,6 +1,8 @@
 //! Wire types of datastores, disks and health: the API's JSON, which `--json` prints.
 
+pub use super::backend::BackendSpec;
 pub use super::change::{Change, Force};
+pub use super::disk_patch::DiskPatch;
 pub use super::state::ServiceState;
 
 use super::costs::LearnedCosts;
@@ -8,7 +10,7 @@ use super::flash::{Flash, Space};
 use super::latency::LatencyNow;
 use super::leases::{Lease, PersistentReservation};
 use super::moves::Move;
-use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
+use super::placement::{DatastoreModel, DatastorePlacementPatch};
 use super::priorities::{Export, Priorities, VmSockets};
 use super::removed::RemovedSpace;
 use super::space::FileSystem;
@@ -16,45 +18,12 @@ use super::trouble::{LastError, Trouble};
 use super::windows::{Window, WindowPatch};
 use headgate_model::Name;
 use headgate_model::{
-    BlockSizes, CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode, Origin,
-    PersistentReservations, Policy, PolicySource, ReadErrors, Scheduler, WriteErrors,
+    BlockSizes, CapacitySource, Connection, DatastorePlacement, DiskPlacement, FieldSource, Origin,
+    PersistentReservations, Policy, PolicyPart, PolicySource, Scheduler,
 };
-use headgate_units::{Bytes, BytesPerSec, Iops, LatencyTarget, Shares};
+use headgate_units::{Bytes, Iops};
 use serde::{Deserialize, Serialize};
-
-/// What a datastore stores its disks on. Exactly one field is given.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct BackendSpec {
-    /// A directory for raw sparse files: an absolute path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dir: Option<String>,
-    /// A block device that becomes one disk: an absolute path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub block: Option<String>,
-    /// A device model, such as `rate=1600,latency=5ms`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub emulated: Option<String>,
-    /// An NBD server, of which each disk is an export: `nbd+unix:///?socket=/PATH`,
-    /// `nbd://HOST[:PORT]`, or `nbds://HOST[:PORT][?tls-hostname=NAME]` over TLS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nbd: Option<String>,
-    /// NBD servers over which each disk is striped: it is an export of each. URIs as of `nbd`, in
-    /// the order of the disks' members.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stripe: Option<Vec<String>>,
-    /// With `stripe`, and only there: of new disks, how many bytes lie on one server before the
-    /// next one has its turn; a power of two from 4 KiB to 64 MiB, 256 KiB when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub stripe_unit: Option<Bytes>,
-    /// RAM disks: what all of them may have together, in bytes. What they hold is lost when the
-    /// daemon ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub memory: Option<Bytes>,
-}
+use std::collections::BTreeMap;
 
 /// A datastore to add.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,6 +114,10 @@ pub struct DatastorePatch {
     /// those that there are stay where they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add_servers: Vec<String>,
+    /// Of a datastore of NBD servers: how many connections a disk has to each, from when it is
+    /// opened next; see [`BackendSpec::connections`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u8>,
 }
 
 /// What a datastore can promise.
@@ -267,9 +240,13 @@ pub struct DiskCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub vm: Option<Name>,
-    /// What it is promised.
+    /// The class that it has its policy from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub class: Option<Name>,
+    /// What it is promised, in place of what its class says.
     #[serde(default)]
-    pub policy: Policy,
+    pub policy: PolicyPart,
     /// Whether its clients may only read.
     #[serde(default)]
     pub read_only: bool,
@@ -292,109 +269,6 @@ pub struct DiskCreate {
     /// Of a striped disk, and only there: take it from the host that its exports name.
     #[serde(default)]
     pub evict: Force,
-}
-
-/// What to change about a disk. A field that is absent stays as it is; `null` takes a value away.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct DiskPatch {
-    /// Least rate, in normalised IOPS.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub reservation: Change<Iops>,
-    /// Highest rate, in normalised IOPS.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub limit: Change<Iops>,
-    /// Highest bandwidth, in bytes per second.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub limit_bandwidth: Change<BytesPerSec>,
-    /// Highest rate of reads alone, in normalised IOPS.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub limit_read: Change<Iops>,
-    /// Highest rate of writes alone, discards and flushes among them, in normalised IOPS.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub limit_write: Change<Iops>,
-    /// Highest bandwidth of reads alone, in bytes per second.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub limit_read_bandwidth: Change<BytesPerSec>,
-    /// Highest bandwidth of writes alone, in bytes per second.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub limit_write_bandwidth: Change<BytesPerSec>,
-    /// When the limits bind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit_mode: Option<LimitMode>,
-    /// Rate up to which the disk may pass its limit for a time, in normalised IOPS.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub limit_peak: Change<Iops>,
-    /// The same in bytes per second.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub limit_peak_bandwidth: Change<BytesPerSec>,
-    /// For how long, in seconds, 1 to 3,600.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit_peak_time: Option<u16>,
-    /// Weight, 1 to 1,000,000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub shares: Option<Shares>,
-    /// IOs of credit, 0 to 256.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<u16>,
-    /// The latency that most requests are to stay within, such as `p99=5ms`.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub latency_target: Change<LatencyTarget>,
-    /// What becomes of writes that the storage fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub werror: Option<WriteErrors>,
-    /// What becomes of reads that the storage fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rerror: Option<ReadErrors>,
-    /// The virtual machine it belongs to.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub vm: Change<Name>,
-    /// What placement is to know of it.
-    #[serde(default, skip_serializing_if = "DiskPlacementPatch::is_empty")]
-    pub placement: DiskPlacementPatch,
-    /// Overbook the datastore if need be.
-    #[serde(default)]
-    pub force: Force,
-    /// Whether its clients may only read. Nobody may be connected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-}
-
-impl DiskPatch {
-    /// The policy after the change.
-    pub fn policy(&self, before: Policy) -> Policy {
-        Policy {
-            reservation: self.reservation.apply(before.reservation),
-            limit: self.limit.apply(before.limit),
-            limit_bandwidth: self.limit_bandwidth.apply(before.limit_bandwidth),
-            limit_read: self.limit_read.apply(before.limit_read),
-            limit_write: self.limit_write.apply(before.limit_write),
-            limit_read_bandwidth: self.limit_read_bandwidth.apply(before.limit_read_bandwidth),
-            limit_write_bandwidth: self.limit_write_bandwidth.apply(before.limit_write_bandwidth),
-            limit_mode: self.limit_mode.unwrap_or(before.limit_mode),
-            limit_peak: self.limit_peak.apply(before.limit_peak),
-            limit_peak_bandwidth: self.limit_peak_bandwidth.apply(before.limit_peak_bandwidth),
-            limit_peak_time: self.limit_peak_time.unwrap_or(before.limit_peak_time),
-            shares: self.shares.unwrap_or(before.shares),
-            burst: self.burst.unwrap_or(before.burst),
-            latency_target: self.latency_target.apply(before.latency_target),
-            werror: self.werror.unwrap_or(before.werror),
-            rerror: self.rerror.unwrap_or(before.rerror),
-        }
-    }
 }
 
 /// How a machine gets at a disk.
@@ -459,8 +333,22 @@ pub struct Disk {
     /// The last error of its storage since it was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
-    /// What was set.
+    /// What was set, at the disk and by its class.
     pub policy: Policy,
+    /// The class that it has the policy from that is not its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub class: Option<Name>,
+    /// What was set at the disk itself.
+    #[serde(default)]
+    pub own_policy: PolicyPart,
+    /// Where each field of the policy comes from, by its name. Only in the view of a single disk.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub policy_sources: BTreeMap<String, FieldSource>,
+    /// The set of documents that made it, by 'headgate apply'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub applied_by: Option<Name>,
     /// What is in force, as the scheduler has it: read back, not remembered. `null` when not in
     /// service.
     pub effective_policy: Option<Policy>,

@@ -2,7 +2,8 @@
 
 use crate::error::CatalogError;
 use headgate_model::{
-    DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name, RemovedId, RemovedRecord, VmRecord,
+    ClassRecord, DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name, PlannedRecord,
+    RemovedId, RemovedRecord, VmRecord,
 };
 use headgate_placement::Rules;
 
@@ -23,6 +24,34 @@ pub struct Contents {
     pub removed: Vec<RemovedRecord>,
     /// Moves of disks that have two copies, by disk.
     pub moves: Vec<MoveRecord>,
+    /// The classes of disks.
+    pub classes: Vec<ClassRecord>,
+    /// Disks that are to be made.
+    pub planned: Vec<PlannedRecord>,
+}
+
+/// What changes at once of what disks are promised: all of it is durable, or nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyChange {
+    /// Classes that are new, or different.
+    pub classes: Vec<ClassRecord>,
+    /// Classes that go. No disk has one of them afterwards.
+    pub gone_classes: Vec<Name>,
+    /// Disks whose rows change. They are there.
+    pub disks: Vec<DiskRecord>,
+    /// Datastores whose rows change. They are there.
+    pub datastores: Vec<DatastoreRecord>,
+    /// Disks that are to be made.
+    pub planned: Vec<PlannedRecord>,
+    /// Disks that are not to be made any more.
+    pub gone_planned: Vec<Name>,
+}
+
+impl PolicyChange {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        *self == PolicyChange::default()
+    }
 }
 
 /// What happens to a disk's row when the disk goes to the trash or comes back.
@@ -73,7 +102,16 @@ pub trait Catalog: Send {
     /// [`CatalogError::InUse`] while disks refer to it.
     fn delete_datastore(&mut self, name: &Name) -> Result<(), CatalogError>;
 
-    /// Adds a disk with its policy.
+    /// Changes what disks are promised, in one step.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] when a disk or datastore is not there,
+    /// [`CatalogError::ClassInUse`] when a disk has a class that goes, or one that is not there.
+    /// Nothing is changed then.
+    fn change_policies(&mut self, change: &PolicyChange) -> Result<(), CatalogError>;
+
+    /// Adds a disk with its policy. One that has its content is planned no more, here as in
+    /// [`update_disk`](Catalog::update_disk).
     ///
     /// # Errors
     /// [`CatalogError::Exists`] when the name is taken, [`CatalogError::Missing`] when its

@@ -29,6 +29,9 @@ pub enum CatalogError {
         /// The datastore.
         name: Name,
     },
+    /// A class that disks have, or one that disks shall have and that is not there.
+    #[error("a class of disks is in use and goes, or is not there")]
+    ClassInUse,
     /// Written by a later version.
     #[error(
         "{path} has catalog version {found}, this headgate knows versions up to {known}: start the newer headgate that wrote it"

@@ -16,6 +16,7 @@
 //! | restore | removed disk `returning` and a row `creating`, image renamed back, row `ready` and the removed disk deleted | image back: becomes ready; else: undone |
 //! | move | row of a move `preparing`, image at the target made, row `started`, all copied, disk and row `switched`, image at the source unlinked, row deleted | before `switched`: undone; after it: finished |
 //! | resize | row `resizing`, image lengthened or cut, row `ready` with its size | the size of the image counts |
+//! | apply | classes, policies and what is to be created in one step, then each disk as by create; its row takes the place of what was planned | what is planned stays so |
 //! | purge | removed disk `purging`, image unlinked, removed disk deleted | finished |
 //!
 //! Every step is durable before the next begins.
@@ -30,7 +31,7 @@ mod error;
 mod record_file;
 mod sqlite;
 
-pub use contents::{Catalog, Contents, DiskChange, RemovedChange};
+pub use contents::{Catalog, Contents, DiskChange, PolicyChange, RemovedChange};
 pub use copies::{CatalogCopy, Copies, Inspected};
 pub use error::CatalogError;
 pub use record_file::{RecordFile, RecordFileError};

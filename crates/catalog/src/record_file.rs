@@ -4,10 +4,11 @@
 use crate::contents::Contents;
 use headgate_devices::LayerSpec;
 use headgate_model::{
-    Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
-    ExportRecord, MovePace, MoveRecord, MoveStep, Name, Origin, Policy, PriorityRecord,
-    PriorityScope, RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord,
-    StripeRecord, VmRecord, WindowRecord, Writes,
+    Backend, Capacity, ClassRecord, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord,
+    DiskSettings, DiskState, ExportRecord, MovePace, MoveRecord, MoveStep, Name, Origin,
+    PlannedRecord, Policy, PolicyPart, PriorityRecord, PriorityScope, RemoteRecord, RemovedId,
+    RemovedRecord, RemovedStep, Scheduler, SocketRecord, StripeRecord, VmRecord, WindowRecord,
+    Writes,
 };
 use headgate_placement::Rules;
 use headgate_qos::ioprio::{IoprioMap, Nice};
@@ -68,6 +69,10 @@ struct Document {
     removed: Vec<RemovedDocument>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     moves: Vec<MoveDocument>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    classes: Vec<ClassRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    planned: Vec<PlannedRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -140,6 +145,13 @@ pub(crate) struct DiskDocument {
     writes: Writes,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     origin: Option<Origin>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    class: Option<Name>,
+    /// What is its own of its policy. Records of before there were classes do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    own_policy: Option<PolicyPart>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    applied_by: Option<Name>,
 }
 
 /// Records of before there was another word do not have it.
@@ -173,6 +185,9 @@ impl DiskDocument {
             placement: record.placement.clone(),
             writes: record.writes,
             origin: record.origin.clone(),
+            class: record.set.class.clone(),
+            own_policy: Some(record.set.policy),
+            applied_by: record.set.applied_by.clone(),
         }
     }
 
@@ -193,6 +208,11 @@ impl DiskDocument {
             placement: self.placement,
             writes: self.writes,
             origin: self.origin,
+            set: DiskSettings {
+                class: self.class,
+                policy: self.own_policy.unwrap_or_else(|| PolicyPart::of(&self.policy)),
+                applied_by: self.applied_by,
+            },
             set_by: None,
         })
     }
@@ -302,7 +322,7 @@ fn checked(disk: DiskDocument) -> Result<DiskRecord, RecordFileError> {
 impl RecordFile {
     /// The file's text.
     pub fn to_text(&self) -> String {
-        let Contents { datastores, disks, vms, exports, rules, removed: kept, moves } =
+        let Contents { datastores, disks, vms, exports, rules, moves, classes, planned, .. } =
             &self.contents;
         let export = |e: &ExportRecord| ExportDocument {
             name: e.name.clone(),
@@ -323,8 +343,10 @@ impl RecordFile {
             vms: vms.iter().map(VmDocument::of).collect(),
             exports: exports.iter().map(export).collect(),
             rules: (*rules != Rules::default()).then(|| rules.clone()),
-            removed: kept.iter().map(removed).collect(),
+            removed: self.contents.removed.iter().map(removed).collect(),
             moves: moves.iter().map(MoveDocument::of).collect(),
+            classes: classes.clone(),
+            planned: planned.clone(),
         };
         let mut text = serde_json::to_string_pretty(&document)
             .expect("records are plain data, and their paths came as text");
@@ -371,6 +393,8 @@ impl RecordFile {
                 rules: document.rules.unwrap_or_default(),
                 removed: removed.map(RemovedDocument::record).collect::<Result<_, _>>()?,
                 moves: moves.map(MoveDocument::record).collect::<Result<_, _>>()?,
+                classes: document.classes,
+                planned: document.planned,
             },
         })
     }

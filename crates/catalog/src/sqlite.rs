@@ -1,3 +1,4 @@
+mod classes;
 mod inspect;
 mod moves;
 mod removed;
@@ -10,16 +11,17 @@ mod tests;
 pub(crate) use inspect::copy_into;
 pub use inspect::{Inspection, Which, inspect};
 
-use crate::contents::{Catalog, Contents, DiskChange, RemovedChange};
+use crate::contents::{Catalog, Contents, DiskChange, PolicyChange, RemovedChange};
 use crate::error::{CatalogError, corrupt};
 use headgate_model::{DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name, VmRecord};
 use headgate_placement::Rules;
 use moves::RawMove;
 use removed::RawRemoved;
-use rows::word;
-use rows::{RawDatastore, RawDisk, integer, json, layer_texts};
-use rusqlite::types::Value;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
+use rows::{
+    RawDatastore, RawDisk, datastore_row, disk_row, forget_if_made, is_constraint_failure, json,
+    update_datastore, update_disk,
+};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
 use schema::MIGRATIONS;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -137,50 +139,14 @@ impl SqliteCatalog {
 }
 
 fn is_constraint(error: &CatalogError, extended: i32) -> bool {
-    matches!(error, CatalogError::Store { source: rusqlite::Error::SqliteFailure(e, _), .. }
-        if e.code == ErrorCode::ConstraintViolation && e.extended_code == extended)
-}
-
-/// A datastore's columns, in the order of its table.
-fn datastore_row(record: &DatastoreRecord) -> [Value; 11] {
-    [
-        record.name.as_str().to_owned().into(),
-        json(&record.backend).into(),
-        record.scheduler.as_str().to_owned().into(),
-        record.queue_depth.into(),
-        record.capacity.as_ref().map(json).into(),
-        record.cost_model.to_string().into(),
-        record.plug.0.cast_signed().into(),
-        json(&record.window).into(),
-        json(&record.placement).into(),
-        json(&layer_texts(&record.layers)).into(),
-        record.batch.map(|batch| batch.to_string()).into(),
-    ]
-}
-
-/// A disk's columns, in the order of its table.
-fn disk_row(record: &DiskRecord) -> [Value; 13] {
-    let remote = record.remote.as_ref();
-    [
-        record.name.as_str().to_owned().into(),
-        record.datastore.as_str().to_owned().into(),
-        record.vm.as_ref().map(|vm| vm.as_str().to_owned()).into(),
-        integer(record.size.0).into(),
-        record.state.as_str().to_owned().into(),
-        remote.map(|remote| remote.export.clone()).into(),
-        remote.map(|remote| remote.block_size).into(),
-        json(&record.placement).into(),
-        json(&record.policy).into(),
-        word(record.writes).to_owned().into(),
-        record.origin.as_ref().map(json).into(),
-        remote.and_then(|remote| remote.stripe.as_ref()).map(json).into(),
-        record.set_by.as_ref().map(json).into(),
-    ]
+    matches!(error, CatalogError::Store { source, .. } if is_constraint_failure(source, extended))
 }
 
 fn insert_disk(tx: &Transaction<'_>, record: &DiskRecord) -> Result<usize, rusqlite::Error> {
+    forget_if_made(tx, record)?;
     tx.execute(
-        "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
+             ?15, ?16)",
         disk_row(record),
     )
 }
@@ -201,23 +167,13 @@ fn disk_inserted<T>(
     }
 }
 
-fn update_disk(tx: &Transaction<'_>, record: &DiskRecord) -> Result<usize, rusqlite::Error> {
-    tx.execute(
-        "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5, export = ?6, export_block = ?7,
-             placement = ?8, policy = ?9, writes = ?10, origin = ?11, stripe = ?12,
-             set_by = ?13
-         WHERE name = ?1",
-        disk_row(record),
-    )
-}
-
 fn delete_disk(tx: &Transaction<'_>, name: &Name) -> Result<usize, rusqlite::Error> {
     tx.execute("DELETE FROM disks WHERE name = ?1", [name.as_str()])
 }
 
 impl Catalog for SqliteCatalog {
     fn load(&mut self) -> Result<Contents, CatalogError> {
-        let (datastores, disks, vms, exports, rules, removed, moves) = self.change(|tx| {
+        let (datastores, disks, tags, rules, removed, moves, classes) = self.change(|tx| {
             let datastores: Vec<RawDatastore> = tx
                 .prepare(
                     "SELECT name, backend, scheduler, queue_depth, capacity, cost_model, plug,
@@ -229,7 +185,7 @@ impl Catalog for SqliteCatalog {
             let disks: Vec<RawDisk> = tx
                 .prepare(
                     "SELECT name, datastore, vm, size, state, export, export_block, placement, policy,
-                         writes, origin, stripe, set_by
+                         writes, origin, stripe, set_by, class, own_policy, applied_by
                      FROM disks ORDER BY name",
                 )?
                 .query_map([], RawDisk::read)?
@@ -237,9 +193,11 @@ impl Catalog for SqliteCatalog {
             let rules: Option<String> =
                 tx.query_row("SELECT document FROM rules", [], |row| row.get(0)).optional()?;
             let (removed, moves) = (RawRemoved::read_all(tx)?, RawMove::read_all(tx)?);
-            let (vms, exports) = (RawVm::read_all(tx)?, RawExport::read_all(tx)?);
-            Ok((datastores, disks, vms, exports, rules, removed, moves))
+            let tags = (RawVm::read_all(tx)?, RawExport::read_all(tx)?);
+            let classes = classes::read_all(tx)?;
+            Ok((datastores, disks, tags, rules, removed, moves, classes))
         })?;
+        let ((vms, exports), (classes, planned)) = (tags, classes);
         Ok(Contents {
             datastores: datastores
                 .into_iter()
@@ -254,6 +212,8 @@ impl Catalog for SqliteCatalog {
                 .unwrap_or_default(),
             removed: removed.into_iter().map(RawRemoved::check).collect::<Result<_, _>>()?,
             moves: moves.into_iter().map(RawMove::check).collect::<Result<_, _>>()?,
+            classes: classes::check("classes", &classes)?,
+            planned: classes::check("planned", &planned)?,
         })
     }
 
@@ -273,15 +233,7 @@ impl Catalog for SqliteCatalog {
     }
 
     fn update_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
-        let changed = self.change(|tx| {
-            tx.execute(
-                "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5,
-                     cost_model = ?6, plug = ?7, window_control = ?8, placement = ?9, layers = ?10,
-                     batch = ?11
-                 WHERE name = ?1",
-                datastore_row(record),
-            )
-        })?;
+        let changed = self.change(|tx| update_datastore(tx, record))?;
         if changed == 0 {
             return Err(CatalogError::Missing { kind: "datastore", name: record.name.clone() });
         }
@@ -297,6 +249,19 @@ impl Catalog for SqliteCatalog {
             }
             other => other.map(drop),
         }
+    }
+
+    fn change_policies(&mut self, change: &PolicyChange) -> Result<(), CatalogError> {
+        let mut refused = None;
+        let changed = self.change(|tx| match classes::change(tx, change)? {
+            Ok(()) => Ok(()),
+            Err(why) => {
+                refused = Some(why);
+                // Nothing is written: the transaction ends with this error.
+                Err(rusqlite::Error::QueryReturnedNoRows)
+            }
+        });
+        refused.map_or(changed, Err)
     }
 
     fn insert_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {

@@ -3,8 +3,9 @@
 use headgate_catalog::{Catalog, Contents, SqliteCatalog};
 use headgate_model::{
     Backend, BoardPlace, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskPlacement,
-    DiskRecord, DiskState, ExportRecord, FoundThreshold, LimitMode, Policy, PriorityRecord,
-    PriorityScope, RemoteRecord, Scheduler, Threshold, VmRecord, WindowRecord, Writes,
+    DiskRecord, DiskSettings, DiskState, ExportRecord, FoundThreshold, LimitMode, Policy,
+    PriorityRecord, PriorityScope, RemoteRecord, Scheduler, Threshold, VmRecord, WindowRecord,
+    Writes,
 };
 use headgate_placement::{Affinity, Mobility, Rules, State};
 use headgate_qos::CostModel;
@@ -49,6 +50,7 @@ fn disk(text: &str, on: &str, size: u64) -> DiskRecord {
         placement: DiskPlacement::default(),
         writes: Writes::Allowed,
         origin: None,
+        set: Default::default(),
         set_by: None,
     }
 }
@@ -109,7 +111,7 @@ fn datastores() -> Vec<DatastoreRecord> {
         datastore("default", Backend::Dir { path: "default".into() }),
         files,
         lab,
-        datastore("server", Backend::Nbd { server }),
+        datastore("server", Backend::Nbd { server, connections: Default::default() }),
     ];
     all[0].placement.class = Some(name("fast"));
     all[0].placement.spindles = Some(name("shelf1"));
@@ -204,14 +206,17 @@ fn opens_and_holds(schema: u32, datastores: Vec<DatastoreRecord>, disks: Vec<Dis
         priority: Priority::new(20).unwrap(),
         writes: Writes::Allowed,
     };
+    // Nothing was known of whence policies are.
+    let set = |disk: DiskRecord| DiskRecord { set: DiskSettings::of(&disk.policy), ..disk };
     let expected = Contents {
         datastores,
-        disks,
+        disks: disks.into_iter().map(set).collect(),
         vms: vms(),
         exports: vec![backup],
         rules: rules(),
         removed: Vec::new(),
         moves: Vec::new(),
+        ..Contents::default()
     };
     assert_eq!(SqliteCatalog::open(&path).unwrap().load().unwrap(), expected);
 }

@@ -9,8 +9,8 @@ use super::state::Ground;
 use super::window_views::patched_window;
 use super::workers::Ticket;
 use super::{
-    Control, ControlError, DatastoreEntry, Model, Service, block_device, capacity, remote, size,
-    stripes,
+    Control, ControlError, DatastoreEntry, Model, Service, block_device, capacity, meaningless,
+    remote, size, stripes,
 };
 use headgate_api::types::{BackendSpec, Changed, Datastore, DatastoreCreate};
 use headgate_devices::{ModelSpec, ModelSpecError, SizeCost};
@@ -40,7 +40,8 @@ fn absolute(path: String, what: &str) -> Result<PathBuf, ControlError> {
 impl Control {
     fn backend(&self, name: &Name, spec: BackendSpec) -> Result<Backend, ControlError> {
         use std::os::unix::fs::FileTypeExt;
-        let BackendSpec { dir, block, emulated, nbd, stripe, stripe_unit, memory } = spec;
+        let BackendSpec { dir, block, emulated, nbd, stripe, stripe_unit, connections, memory } =
+            spec;
         let kinds = [
             dir.is_some(),
             block.is_some(),
@@ -61,6 +62,10 @@ impl Control {
                 "servers to stripe disks over, or no stripe unit",
             ));
         }
+        if connections.is_some() && stripe.is_none() && nbd.is_none() {
+            return Err(remote::no_connections());
+        }
+        let connections = connections.map(remote::connections).transpose()?.unwrap_or_default();
         if let Some(path) = dir {
             let path = absolute(path, "a directory")?;
             if !metadata(&path, "a directory")?.is_dir() {
@@ -87,10 +92,10 @@ impl Control {
         if let Some(texts) = stripe {
             let servers = stripes::servers(&texts)?;
             let unit = stripes::check_unit(stripe_unit.unwrap_or(stripes::UNIT_DEFAULT))?;
-            return Ok(Backend::Stripe { servers, unit });
+            return Ok(Backend::Stripe { servers, unit, connections });
         }
         match (nbd, memory) {
-            (Some(uri), _) => Ok(Backend::Nbd { server: remote::server(&uri)? }),
+            (Some(uri), _) => Ok(Backend::Nbd { server: remote::server(&uri)?, connections }),
             (None, size) => memory_of(size.unwrap_or_default()),
         }
     }
@@ -235,6 +240,10 @@ impl Control {
         if let Some(mode) = request.persistent_reservations {
             backend = with_reservations(backend, mode)?;
         }
+        meaningless::check_add(request.force, &request.name, &backend)?;
+        let plug = check_plug(request.plug_ns.unwrap_or(0))?;
+        let overcommit = request.placement.overcommit;
+        meaningless::check_settings(Some(plug), request.scheduler, overcommit, &backend)?;
         let default_depth = match &backend {
             Backend::Emulated { .. } => QUEUE_DEPTH_EMULATED,
             // Each server has a scheduler and a window of its own, which see what is sent.
@@ -258,7 +267,7 @@ impl Control {
             capacity: request.capacity.map(|iops| Capacity { iops, source: CapacitySource::Set }),
             backend,
             cost_model,
-            plug: check_plug(request.plug_ns.unwrap_or(0))?,
+            plug,
             batch: batch.transpose()?,
             window: patched_window(request.window, WindowRecord::unset())?,
             placement: request.placement.apply(Default::default()),

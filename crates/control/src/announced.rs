@@ -2,13 +2,18 @@
 //! lies on; a node takes that for its part, as far as the gateway's certificate reaches
 //! (`docs/decisions/0101-announced-policies.md`).
 
+use super::announced_pace::Turn;
 use super::disks::check_policy;
 use super::server_policy::{server_policy, with_own};
-use super::{Control, ControlError, Model};
+use super::{Control, ControlError, Model, clock};
 use headgate_api::types::Force;
+use headgate_events::{Entry, Outcome, Stream, Who};
 use headgate_model::{DiskRecord, Name, Policy, PolicyAnswer, PolicySource};
 use headgate_stripe::StripeId;
 use headgate_units::Iops;
+use serde_json::{Value, json};
+use std::sync::PoisonError;
+use std::time::Duration;
 use tracing::info;
 
 /// What a gateway says of one of this host's disks.
@@ -32,6 +37,24 @@ pub struct Announcement {
     pub shares_at_most: u64,
 }
 
+/// What an announcement says that was not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    Nothing,
+    /// What holds was set once more. Nothing is written for that: after a restart a policy of
+    /// before may come, as it may to a node that was away, until the gateway is there again.
+    Epoch,
+    /// Another policy, or another's.
+    Policy,
+}
+
+/// A policy that may be taken.
+struct Taken {
+    before: DiskRecord,
+    now: DiskRecord,
+    news: News,
+}
+
 impl Announcement {
     fn source(&self) -> PolicySource {
         PolicySource {
@@ -43,16 +66,18 @@ impl Announcement {
         }
     }
 
-    /// Whether it comes after what is in force; `false`: it is in force.
-    fn is_later(&self, before: &DiskRecord, policy: &Policy) -> Result<bool, ControlError> {
+    /// What it says beside what is in force.
+    fn news(&self, before: &DiskRecord, policy: &Policy) -> Result<News, ControlError> {
         let known = before.set_by.as_ref().filter(|by| by.stripe == self.stripe.to_string());
-        let Some(known) = known else { return Ok(true) };
+        let Some(known) = known else { return Ok(News::Policy) };
         let (now, then) = ((self.lease, self.epoch), (known.lease, known.epoch));
         if now == then && before.policy == *policy {
-            return Ok(false);
+            return Ok(News::Nothing);
         }
         if now > then {
-            return Ok(true);
+            let as_known = PolicySource { epoch: known.epoch, ..self.source() };
+            let same = before.policy == *policy && as_known == *known;
+            return Ok(if same { News::Epoch } else { News::Policy });
         }
         Err(ControlError::Busy {
             error: format!(
@@ -110,47 +135,96 @@ impl Control {
     /// The scheduler gets the whole reservation: what other servers give of it, it hears with the
     /// requests. Admission counts an equal part of it.
     ///
+    /// Changes of one peer are made one after the other, at a rate: this waits for the turn, up to
+    /// 2 s.
+    ///
     /// # Errors
     /// The policy is none, is older than what is in force, is beyond the gateway's bounds, or does
-    /// not fit here. The policy of before holds then.
+    /// not fit here; or the peer changes policies faster than it may. The policy of before holds
+    /// then.
     pub fn take_announced(&self, disk: &Name, said: Announcement) -> Result<(), ControlError> {
-        let mut catalog = self.catalog();
-        let (before, record) = {
-            let model = self.model();
-            let before = model.disk(disk)?.record.clone();
-            let policy: Policy = serde_json::from_str(&said.policy).map_err(|e| {
-                ControlError::invalid(
-                    format!("the announced policy: {e}"),
-                    "a policy as of the API",
-                )
-            })?;
-            let policy = with_own(policy, before.policy);
-            check_policy(&policy)?;
-            if !said.is_later(&before, &policy)? {
-                return Ok(());
+        let mut news = self.check_announced(&self.model(), disk, &said)?.news;
+        let mut has_turn = false;
+        let (mut catalog, before, now) = loop {
+            if news == News::Policy {
+                self.await_turn(&said.peer)?;
+                has_turn = true;
             }
-            said.check_bounds(&model, disk, &policy)?;
+            let catalog = self.catalog();
+            // Everything may have changed since it was looked at.
+            let taken = self.check_announced(&self.model(), disk, &said)?;
+            match taken.news {
+                News::Nothing => return Ok(()),
+                News::Epoch => {
+                    self.model_mut().set_record(taken.now);
+                    return Ok(());
+                }
+                News::Policy if has_turn => break (catalog, taken.before, taken.now),
+                // It was none when it was looked at: now it waits for its turn, too.
+                News::Policy => news = News::Policy,
+            }
+        };
+        catalog.update_disk(&now)?;
+        let is_served = self.model().disk(disk)?.service == super::Service::Serving;
+        if is_served && let Err(e) = self.put_disk_in_force(&before, &now) {
+            catalog.update_disk(&before)?;
+            return Err(e);
+        }
+        let policies = [json!({"policy": before.policy}), json!({"policy": now.policy})];
+        self.model_mut().set_record(now);
+        info!(%disk, peer = said.peer, epoch = said.epoch, "its gateway has set the disk's policy");
+        self.events.tell(Stream::Tenants, told(disk, &said, policies));
+        Ok(())
+    }
+
+    /// Everything about an announced policy that can be checked before anything is changed.
+    fn check_announced(
+        &self,
+        model: &Model,
+        disk: &Name,
+        said: &Announcement,
+    ) -> Result<Taken, ControlError> {
+        let before = model.disk(disk)?.record.clone();
+        let policy: Policy = serde_json::from_str(&said.policy).map_err(|e| {
+            ControlError::invalid(format!("the announced policy: {e}"), "a policy as of the API")
+        })?;
+        let policy = with_own(policy, before.policy);
+        check_policy(&policy)?;
+        let news = said.news(&before, &policy)?;
+        if news == News::Policy {
+            said.check_bounds(model, disk, &policy)?;
             let held = Policy { reservation: before.promised(), ..before.policy };
             let share = share_of(&policy, said.servers);
             let arrives_at = model.moves.get(disk).map(|moving| moving.arrives_at());
             for on in std::iter::once(&before.datastore).chain(arrives_at.flatten()) {
                 let datastore = model.datastore(on)?;
-                self.check_admission(&model, datastore, &share, Some(&held), Force::No)?;
+                self.check_admission(model, datastore, &share, Some(&held), Force::No)?;
                 let of = Some((disk, &before.policy));
-                self.check_latency(&model, datastore, &policy, of, Force::No)?;
+                self.check_latency(model, datastore, &policy, of, Force::No)?;
             }
-            let record = DiskRecord { policy, set_by: Some(said.source()), ..before.clone() };
-            (before, record)
-        };
-        catalog.update_disk(&record)?;
-        let is_served = self.model().disk(disk)?.service == super::Service::Serving;
-        if is_served && let Err(e) = self.put_disk_in_force(&before, &record) {
-            catalog.update_disk(&before)?;
-            return Err(e);
         }
-        self.model_mut().set_record(record);
-        info!(%disk, peer = said.peer, epoch = said.epoch, "its gateway has set the disk's policy");
-        Ok(())
+        let now = DiskRecord { policy, set_by: Some(said.source()), ..before.clone() };
+        Ok(Taken { before, now, news })
+    }
+
+    /// Waits until a peer may change a policy.
+    fn await_turn(&self, peer: &str) -> Result<(), ControlError> {
+        let turn = {
+            let mut pace = self.announced_pace.lock().unwrap_or_else(PoisonError::into_inner);
+            pace.turn(peer, clock::now())
+        };
+        match turn {
+            Turn::After(wait) => {
+                std::thread::sleep(Duration::from_nanos(wait.0));
+                Ok(())
+            }
+            Turn::TooFast(wait) => Err(ControlError::Busy {
+                error: format!(
+                    "peer '{peer}' changes policies faster than 10 a second for its disks together"
+                ),
+                hint: format!("set the policy once more after {wait}"),
+            }),
+        }
     }
 
     /// Tells the servers of a striped disk what it is promised. Answers who does not keep it, and
@@ -175,3 +249,10 @@ impl Control {
 #[cfg(test)]
 #[path = "announced_tests.rs"]
 mod tests;
+
+fn told(disk: &Name, said: &Announcement, [old, new]: [Value; 2]) -> Entry {
+    let by = Who::Certificate { name: said.peer.clone(), address: "NBD".into() };
+    let mut entry = Entry::new(by, "disk set (announced)", Outcome::Taken).of_disk(disk);
+    (entry.old, entry.new) = (Some(old), Some(new));
+    entry
+}

@@ -185,3 +185,56 @@ fn servers_are_told_of_a_new_policy_under_a_later_epoch() {
     assert_eq!(said.shares.get(), 8);
     assert_eq!(said.werror, Policy::default().werror, "that is each host's own");
 }
+
+#[test]
+fn what_is_set_once_more_is_not_written_again() {
+    let bench = node(&["a"]);
+    let written = || bench.faults.lock().unwrap().disk_updates;
+    let take = |lease, epoch, reservation| {
+        bench.control.take_announced(&name("a"), said(lease, epoch, policy(reservation, 1)))
+    };
+    take(1, 1, 100).unwrap();
+    let before = written();
+    for epoch in 1..200 {
+        take(1, epoch, 100).unwrap();
+    }
+    assert_eq!(written(), before);
+    // It is the later one all the same.
+    assert_eq!(bench.control.disk(&name("a")).unwrap().set_by.unwrap().epoch, 199);
+    let error = refusal(take(1, 198, 101));
+    assert!(error.contains("a later policy of the disk is in force: epoch 199"), "{error}");
+    for (lease, epoch, reservation) in [(1, 200, 101), (2, 1, 101)] {
+        let before = written();
+        take(lease, epoch, reservation).unwrap();
+        assert_eq!(written(), before + 1);
+    }
+}
+
+#[test]
+fn a_peer_that_changes_policies_too_fast_is_refused_and_others_are_not() {
+    use crate::announced_pace::Turn;
+    let bench = node(&["a", "b"]);
+    let take = |disk: &str, said| bench.control.take_announced(&name(disk), said);
+    take("a", said(1, 1, policy(100, 1))).unwrap();
+    let before = bench.faults.lock().unwrap().disk_updates;
+    // As many as it may have wait already.
+    let now = headgate_units::Nanos(u64::MAX / 2);
+    let mut pace = bench.control.announced_pace.lock().unwrap();
+    let refused = (0..1_000).any(|_| matches!(pace.turn("gw1", now), Turn::TooFast(_)));
+    assert!(refused, "a thousand changes at once");
+    drop(pace);
+    for disk in ["a", "b"] {
+        let error = take(disk, said(1, 2, policy(101, 1))).unwrap_err();
+        assert!(error.to_string().contains("peer 'gw1' changes policies faster"), "{error}");
+        assert!(error.hint().unwrap().contains("once more after"), "{error}");
+    }
+    assert_eq!(bench.control.disk(&name("a")).unwrap().policy.reservation, Iops::new(100).ok());
+    // What it says anew on every connection is no change, and what is refused for another reason
+    // is refused for that.
+    take("a", said(1, 3, policy(100, 1))).unwrap();
+    let error = refusal(take("a", said(1, 4, policy(1_001, 1))));
+    assert!(error.contains("IOPS reserved in all"), "{error}");
+    assert_eq!(bench.faults.lock().unwrap().disk_updates, before);
+    take("b", Announcement { peer: "gw2".into(), ..said(1, 1, policy(101, 1)) }).unwrap();
+    set(&bench, "b", json!({"vm": "m"})).unwrap();
+}

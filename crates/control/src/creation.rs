@@ -3,6 +3,7 @@
 use super::datastores::volatile;
 use super::disks::{datastore_of, writes_of};
 use super::images;
+use super::meaningless;
 use super::placing::Predecessor;
 use super::remote::Found;
 use super::workers::Ticket;
@@ -10,7 +11,9 @@ use super::{Control, ControlError, DiskEntry, Model, Service, crash};
 use crate::leases::{Before, Eviction};
 use headgate_api::placement::Created;
 use headgate_api::types::{Disk, DiskCreate};
-use headgate_model::{Backend, DiskRecord, DiskState, Name, Origin};
+use headgate_model::{
+    Backend, DiskRecord, DiskSettings, DiskState, Name, Origin, PlannedRecord, PolicyPart,
+};
 use headgate_placement::Placement;
 use headgate_units::Bytes;
 use std::path::PathBuf;
@@ -166,6 +169,7 @@ impl Control {
         }
         let target = datastore_of(&request)?;
         let backend = self.model().datastore(&target)?.record.backend.clone();
+        meaningless::check_create(&request, &target, &backend)?;
         let me = self.me.upgrade().ok_or_else(ControlError::stopping)?;
         let planned = match backend {
             // What they need to know is with the storage.
@@ -246,7 +250,10 @@ impl Control {
                 self.take_over_history(&name, &record.datastore, old);
             }
             let entry = DiskEntry { record, service: Service::Serving };
-            self.model_mut().disks.insert(name.clone(), entry);
+            let mut model = self.model_mut();
+            model.disks.insert(name.clone(), entry);
+            model.planned.remove(&name);
+            drop(model);
             creation.finish();
         }
         let now = self.disk(&name)?;
@@ -335,7 +342,16 @@ impl Control {
     ) -> Result<(DiskRecord, Backend, Vec<String>), ControlError> {
         let target = datastore_of(&request)?;
         let name = request.name;
-        let policy = request.policy;
+        let known_size = found.map(|found| found.size).or(request.size).or(device);
+        let set = settings_of(model, &name, request.class, request.policy);
+        let class = set.class.as_ref().map(|class| model.class(class)).transpose()?;
+        if let Some(class) = class.filter(|_| request.placement.class.is_none()) {
+            model.check_place_of_class(class, &target, request.force)?;
+        }
+        if let Content::CopyOf(_) = content {
+            model.check_not_planned(&name)?;
+        }
+        let policy = set.policy(class, known_size.unwrap_or_default());
         let mut warnings = self.check_new(model, &name, &target, &policy, request.force)?;
         let datastore = model.datastore(&target)?;
         warnings.extend(volatile(&datastore.record));
@@ -354,6 +370,7 @@ impl Control {
             vm: request.vm,
             size,
             policy,
+            set,
             state,
             remote,
             placement: request.placement,
@@ -362,6 +379,22 @@ impl Control {
             set_by: None,
         };
         Ok((record, datastore.record.backend.clone(), warnings))
+    }
+}
+
+/// What is set at a new disk. One that documents wanted as it is made is theirs.
+fn settings_of(
+    model: &Model,
+    name: &Name,
+    class: Option<Name>,
+    policy: PolicyPart,
+) -> DiskSettings {
+    let policy = if class.is_some() { policy } else { policy.with_values_only() };
+    let set = DiskSettings { class, policy, applied_by: None };
+    let wanted = model.planned.get(name).map(PlannedRecord::settings);
+    match wanted {
+        Some(wanted) if wanted.class == set.class && wanted.policy == set.policy => wanted,
+        _ => set,
     }
 }
 

@@ -1,12 +1,15 @@
 use super::limits::QUEUE_DEPTH_MAX;
 use super::window_views::patched_window;
-use super::{Control, ControlError, DatastoreEntry, Service, capacity, images, stripes};
+use super::{
+    Control, ControlError, DatastoreEntry, Service, capacity, images, meaningless, remote, stripes,
+};
 use headgate_api::placement::DatastorePlacementPatch;
 use headgate_api::trace::TracePart;
 use headgate_api::types::{Change, Changed, Datastore, DatastorePatch};
 use headgate_api::windows::WindowPatch;
 use headgate_devices::layer::LayerSpecError;
 use headgate_devices::{LayerSpec, ModelSpec};
+use headgate_events::Entry;
 use headgate_model::Name;
 use headgate_model::PlaneError;
 use headgate_model::{
@@ -15,6 +18,7 @@ use headgate_model::{
 };
 use headgate_qos::{Adjustment, Batch, Config, WrongBatch};
 use headgate_units::Nanos;
+use serde_json::json;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -73,6 +77,7 @@ struct Update {
     layers: Option<Vec<LayerSpec>>,
     persistent_reservations: Option<PersistentReservations>,
     add_servers: Vec<String>,
+    connections: Option<u8>,
 }
 
 pub(super) fn metadata(path: &Path, what: &str) -> Result<fs::Metadata, ControlError> {
@@ -147,6 +152,7 @@ impl Control {
             placement,
             persistent_reservations,
             add_servers,
+            connections,
             ..
         } = patch;
         self.update_datastore(
@@ -162,6 +168,7 @@ impl Control {
                 layers,
                 persistent_reservations,
                 add_servers,
+                connections,
             },
         )
     }
@@ -173,10 +180,14 @@ impl Control {
         capacity: Capacity,
         found: Option<FoundThreshold>,
     ) -> Result<Changed<Datastore>, ControlError> {
-        self.update_datastore(
+        let measured = json!({"capacity": capacity, "window.found": found});
+        let changed = self.update_datastore(
             name,
             Update { capacity: Some(Some(capacity)), found, ..Update::default() },
-        )
+        )?;
+        let calibrated = Entry::done("datastore calibrated").of_datastore(name);
+        self.note(calibrated.with_new(measured));
+        Ok(changed)
     }
 
     /// The datastore as it is set now.
@@ -236,6 +247,9 @@ impl Control {
         let mut catalog = self.catalog();
         let before = self.model().datastore(name)?.clone();
         let mut record = before.record.clone();
+        let overcommit = update.placement.overcommit;
+        let scheduler = record.scheduler;
+        meaningless::check_settings(update.plug, scheduler, overcommit, &record.backend)?;
         if let Some(depth) = update.queue_depth {
             record.queue_depth = check_depth(depth)?;
         }
@@ -255,6 +269,9 @@ impl Control {
         }
         if !update.add_servers.is_empty() {
             record.backend = stripes::with_servers(record.backend, &update.add_servers)?;
+        }
+        if let Some(number) = update.connections {
+            record.backend = remote::with_connections(record.backend, number)?;
         }
         record.placement = update.placement.apply(record.placement);
         record.window = patched_window(update.window, record.window)?;

@@ -7,10 +7,12 @@ use super::server_policy::next_epoch;
 use super::workers::Ticket;
 use super::{Control, ControlError, DatastoreEntry, Model, Service, flash, images, size};
 use crate::leases::{Before, Eviction};
-use headgate_api::types::{Changed, Disk, DiskCreate, DiskPatch, Force};
+use headgate_api::types::{Change, Changed, Disk, DiskCreate, DiskPatch, Force};
 use headgate_model::Name;
 use headgate_model::RemoteDisk;
-use headgate_model::{Backend, DiskRecord, DiskState, Policy, Scheduler, Writes};
+use headgate_model::{
+    Backend, DiskRecord, DiskSettings, DiskState, Policy, PolicyPart, Scheduler, Writes,
+};
 use headgate_model::{Fence, OpenDisk, Session, SizeRule};
 use headgate_placement::State;
 use headgate_qos::{Narrow, PolicyError};
@@ -56,7 +58,7 @@ pub(super) fn check_policy(policy: &Policy) -> Result<(), ControlError> {
 }
 
 /// Warnings about settings that the operator may not have intended.
-fn policy_warnings(policy: &Policy, datastore: &DatastoreEntry) -> Vec<String> {
+pub(super) fn policy_warnings(policy: &Policy, datastore: &DatastoreEntry) -> Vec<String> {
     let mut warnings = Vec::new();
     let iops = [policy.limit, policy.limit_read, policy.limit_write];
     for limit in iops.into_iter().flatten().filter(|l| l.get() < CAUTIOUS_IOPS) {
@@ -118,6 +120,32 @@ fn set_here(record: &mut DiskRecord, force: Force) -> Result<(), ControlError> {
         stripe.epoch = next_epoch(stripe.epoch);
     }
     Ok(())
+}
+
+/// What is set at a disk after a change, and the policy that this makes.
+fn changed_policy(
+    model: &Model,
+    before: &DiskRecord,
+    patch: &DiskPatch,
+) -> Result<(DiskSettings, Policy), ControlError> {
+    let says = !patch.policy().is_empty() || !patch.inherit.is_empty() || !patch.class.is_keep();
+    if !says {
+        return Ok((before.set.clone(), before.policy));
+    }
+    let was = match before.set_by {
+        // What a gateway has set is what it has, and becomes its own.
+        Some(_) => DiskSettings { policy: PolicyPart::of(&before.policy), ..before.set.clone() },
+        None => before.set.clone(),
+    };
+    let set = patch.settings(was);
+    let class = set.class.as_ref().map(|class| model.class(class)).transpose()?;
+    if let Change::Set(_) = &patch.class
+        && let Some(class) = class
+    {
+        model.check_place_of_class(class, &before.datastore, patch.force)?;
+    }
+    let policy = set.policy(class, before.size);
+    Ok((set, policy))
 }
 
 /// Where a new disk goes.
@@ -334,17 +362,37 @@ impl Control {
             ));
         }
         check_policy(policy)?;
-        self.check_place(model, target, policy, force)
+        // What was promised to it before it is made is not promised twice.
+        let planned = model.planned.get(name).filter(|planned| planned.datastore == *target);
+        let planned = planned.map(|planned| model.policy_planned(planned));
+        self.check_place(model, target, policy, planned.as_ref(), force)
     }
 
-    /// That a datastore serves and has room for one more disk's policy.
+    /// That a datastore serves and has room for one more disk's policy, of which it may have
+    /// promised a part already.
     pub(super) fn check_place(
         &self,
         model: &Model,
         target: &Name,
         policy: &Policy,
+        planned: Option<&Policy>,
         force: Force,
     ) -> Result<Vec<String>, ControlError> {
+        self.check_takes_disks(model, target, force)?;
+        let datastore = model.datastore(target)?;
+        let mut warnings = self.check_admission(model, datastore, policy, planned, force)?;
+        warnings.extend(self.check_latency(model, datastore, policy, None, force)?);
+        warnings.extend(policy_warnings(policy, datastore));
+        Ok(warnings)
+    }
+
+    /// Whether a datastore serves, and is not to be emptied.
+    pub(super) fn check_takes_disks(
+        &self,
+        model: &Model,
+        target: &Name,
+        force: Force,
+    ) -> Result<(), ControlError> {
         let datastore = model.datastore(target)?;
         if let Some(reason) = datastore.service.reason() {
             return Err(ControlError::DatastoreFailed {
@@ -361,10 +409,7 @@ impl Control {
                 ),
             });
         }
-        let mut warnings = self.check_admission(model, datastore, policy, None, force)?;
-        warnings.extend(self.check_latency(model, datastore, policy, None, force)?);
-        warnings.extend(policy_warnings(policy, datastore));
-        Ok(warnings)
+        Ok(())
     }
 
     /// Changes a disk. A policy is in force when the call returns.
@@ -381,7 +426,7 @@ impl Control {
                 return Err(being_created(name));
             }
             let mut record = before.record.clone();
-            record.policy = patch.policy(record.policy);
+            (record.set, record.policy) = changed_policy(&model, &before.record, &patch)?;
             if record.policy != before.record.policy {
                 set_here(&mut record, patch.force)?;
             }

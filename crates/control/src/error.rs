@@ -114,6 +114,22 @@ pub enum ControlError {
         /// The first of those that are kept.
         known: Vec<String>,
     },
+    /// A class that disks have.
+    #[error("{count} disk(s) have class '{name}': {disks}")]
+    ClassInUse {
+        /// The class.
+        name: Name,
+        /// How many.
+        count: usize,
+        /// The first of their names.
+        disks: String,
+    },
+    /// Reservations that do not fit together.
+    #[error("the promises do not fit: {what}")]
+    Unfit {
+        /// Which datastores cannot keep them, by how much, and of which disks.
+        what: String,
+    },
     /// A disk that clients are connected to.
     #[error("disk '{name}' is in use by {clients} client(s)")]
     InUse {
@@ -288,6 +304,25 @@ impl ControlError {
         ControlError::Malformed(error.to_string())
     }
 
+    /// The same error, said of this thing.
+    pub(super) fn of(self, what: &str) -> ControlError {
+        match self {
+            ControlError::Invalid { error, expected } => {
+                ControlError::Invalid { error: format!("{what}: {error}"), expected }
+            }
+            ControlError::LatencyNotAdmitted { datastore, verdict } => {
+                ControlError::LatencyNotAdmitted {
+                    datastore,
+                    verdict: format!("{verdict}, of {what}"),
+                }
+            }
+            ControlError::Busy { error, hint } => {
+                ControlError::Busy { error: format!("{what}: {error}"), hint }
+            }
+            other => other,
+        }
+    }
+
     /// An operation of a daemon that is about to end.
     pub(super) fn stopping() -> ControlError {
         ControlError::Busy {
@@ -317,6 +352,8 @@ impl ControlError {
             | ControlError::HasDisks { .. }
             | ControlError::HasRemoved { .. }
             | ControlError::InUse { .. }
+            | ControlError::ClassInUse { .. }
+            | ControlError::Unfit { .. }
             | ControlError::NotAdmitted { .. }
             | ControlError::LatencyNotAdmitted { .. }
             | ControlError::NoSpace { .. }
@@ -371,8 +408,31 @@ impl ControlError {
         }
     }
 
+    /// What the user can do about classes, and about what concerns many disks.
+    fn hint_of_many(&self) -> Option<String> {
+        match self {
+            ControlError::ClassInUse { name, .. } => Some(format!(
+                "give them another class ('headgate disk set DISK --class'), or let them keep what \
+                 they have as their own: 'headgate class remove {name} --force'"
+            )),
+            ControlError::HasRemoved { .. } => {
+                Some("purge them first ('headgate disk purge NAME'), or restore them".into())
+            }
+            ControlError::Unfit { .. } => {
+                Some("promise less, move disks away, or use --force to overbook".into())
+            }
+            ControlError::Missing { kind: "class", .. } => {
+                Some("see 'headgate class list'; a class of datastores is --datastore-class".into())
+            }
+            _ => None,
+        }
+    }
+
     /// What the user can do.
     pub fn hint(&self) -> Option<String> {
+        if let Some(hint) = self.hint_of_many() {
+            return Some(hint);
+        }
         match self {
             ControlError::Missing { kind: "datastore", .. } => Some("see 'headgate datastore list'".into()),
             ControlError::Missing { kind: "disk", .. } => Some("see 'headgate disk list'".into()),
@@ -385,9 +445,6 @@ impl ControlError {
                 "give it another name: 'headgate disk restore {id} --name NAME'"
             )),
             ControlError::HasDisks { .. } => Some("remove the disks first ('headgate disk remove NAME')".into()),
-            ControlError::HasRemoved { .. } => {
-                Some("purge them first ('headgate disk purge NAME'), or restore them".into())
-            }
             ControlError::NotRemoved { .. } => Some("see 'headgate disk list --removed'".into()),
             ControlError::InUse { .. } => {
                 Some("shut the guest down or disconnect the client first, or use --force".into())

@@ -9,13 +9,17 @@ mod additions;
 pub mod admission;
 mod allowed;
 pub mod announced;
+mod announced_pace;
+mod apply;
 pub mod attach;
 mod balance;
 mod block_device;
 mod boot;
 mod capacity;
 mod changed_blocks;
+mod classes;
 mod clock;
+mod conditions;
 mod copies;
 mod copying;
 mod crash;
@@ -24,6 +28,7 @@ mod datastores;
 mod disks;
 mod emptied;
 mod error;
+pub mod event_log;
 mod exports;
 mod fencing;
 mod flash;
@@ -36,6 +41,7 @@ pub mod limits;
 mod maintenance;
 #[cfg(test)]
 mod maintenance_tests;
+mod meaningless;
 pub mod mend;
 #[cfg(test)]
 mod moved_tests;
@@ -44,6 +50,7 @@ mod moving;
 mod nodes;
 mod placing;
 mod pools;
+mod promises;
 mod purge_failures;
 pub mod records;
 mod remote;
@@ -51,6 +58,7 @@ mod removal;
 mod removed;
 #[cfg(test)]
 mod removed_tests;
+mod reports;
 mod resize;
 #[cfg(test)]
 mod resize_tests;
@@ -99,6 +107,7 @@ pub use state_dir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 pub use workers::Hang;
 use workers::{Ticket, Workers};
 
+use crate::event_log::EventLog;
 use crate::leases::Leases;
 use crate::windows::Windows;
 use headgate_access::Access;
@@ -155,6 +164,8 @@ pub struct Parts {
     pub catalog: Box<dyn Catalog>,
     /// The records beside images, if the catalog leaves some.
     pub records: Option<records::Records>,
+    /// The log of events.
+    pub events: EventLog,
 }
 
 /// The control side of one daemon.
@@ -175,6 +186,8 @@ pub struct Control {
     copied: Mutex<copies::Copied>,
     /// Advice that is carried out.
     balancer: Mutex<balance::Balancer>,
+    /// What peers that announce policies may change.
+    announced_pace: Mutex<announced_pace::Pace>,
     /// Datastores that are emptied.
     emptied: Mutex<emptied::Emptied>,
     dir: StateDir,
@@ -187,6 +200,7 @@ pub struct Control {
     service: latency_admission::ServiceRecords,
     volumes: volume_watch::Volumes,
     records: Option<records::Records>,
+    events: EventLog,
     catalog: Mutex<Box<dyn Catalog>>,
     model: RwLock<Model>,
     /// How often the model was changed: who waits for a change looks here.

@@ -11,8 +11,10 @@ use crate::{Control, ControlError};
 use headgate_api::maintenance::{Leaving, Maintenance, MaintenanceState, MaintenanceWish};
 use headgate_api::placement::DatastorePlacementPatch;
 use headgate_api::types::DatastorePatch;
+use headgate_events::Entry;
 use headgate_model::{DiskRecord, EmptiedBy, MovePace, Name};
 use headgate_placement::{self as placement, Mobility, NewDisk, NoPlace, State};
+use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tracing::{info, warn};
@@ -64,7 +66,9 @@ impl Control {
         let (placement, disks, copies, moving) = {
             let model = self.model();
             let placement = model.datastore(datastore)?.record.placement.clone();
-            let leaves = |record: &headgate_model::MoveRecord| record.source == *datastore;
+            let leaves = |record: &headgate_model::MoveRecord| {
+                record.source == *datastore && record.target != *datastore
+            };
             let under_way = model.moves.values().filter(|one| !one.is_over());
             let leaving = under_way.map(|one| &one.record).filter(|record| leaves(record));
             let leaving: Vec<Leaving> = leaving
@@ -117,7 +121,9 @@ impl Control {
                 placement.state == State::Maintenance && placement.emptied_by == EmptiedBy::Daemon
             });
             let wanted: Vec<Name> = wanted.map(|entry| entry.record.name.clone()).collect();
-            let leaves = |one: &crate::moving::Moving| wanted.contains(&one.record.source);
+            let leaves = |one: &crate::moving::Moving| {
+                wanted.contains(&one.record.source) && !one.is_within()
+            };
             let is_leaving = model.moves.values().any(|one| !one.is_over() && leaves(one));
             (wanted, is_leaving)
         };
@@ -144,6 +150,7 @@ impl Control {
             if copies == 0 {
                 if !std::mem::replace(&mut known.is_told, true) {
                     info!(%datastore, "the datastore is empty");
+                    self.note(Entry::noticed("datastore is empty").of_datastore(datastore));
                 }
                 return Leave::Nobody;
             }
@@ -185,6 +192,8 @@ impl Control {
             match begun {
                 Ok(_) => {
                     info!(%disk, from = %datastore, %to, "the disk leaves a datastore in maintenance");
+                    let leaves = Entry::done("move out of maintenance begins").of_disk(&disk);
+                    self.note(leaves.with_new(json!({"from": datastore, "to": to})));
                     return Leave::Begun;
                 }
                 Err(e) => _ = found.stuck.insert(disk.to_string(), e.to_string()),
@@ -221,8 +230,16 @@ impl Control {
 
     /// Ways out of what takes no part in advice: each disk is placed as a new one.
     fn placed_ways(&self, whole: &Whole, datastore: &Name) -> Found {
-        let disks: Vec<DiskRecord> =
-            self.model().disks_on(datastore).map(|entry| entry.record.clone()).collect();
+        let model = self.model();
+        let disks: Vec<DiskRecord> = model
+            .disks_on(datastore)
+            .map(|entry| {
+                let mut record = entry.record.clone();
+                record.placement.class = model.datastore_class(&entry.record).cloned();
+                record
+            })
+            .collect();
+        drop(model);
         let mut workloads = self.samples.usual_workloads();
         let mut found = Found::default();
         for record in disks {

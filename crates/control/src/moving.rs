@@ -74,7 +74,13 @@ impl Moving {
 
     /// The datastore that the disk is on its way to.
     pub(crate) fn arrives_at(&self) -> Option<&Name> {
-        (self.record.step != MoveStep::Switched).then_some(&self.record.target)
+        let arrives = !self.is_within() && self.record.step != MoveStep::Switched;
+        arrives.then_some(&self.record.target)
+    }
+
+    /// Whether the disk stays on its datastore, and moves to other servers of it.
+    pub(crate) fn is_within(&self) -> bool {
+        self.record.source == self.record.target
     }
 
     /// Whether nothing but a copy is left of it.

@@ -58,6 +58,7 @@ fn node<'a>(nodes: &'a mut BTreeMap<String, Node>, server: &str) -> &'a mut Node
         outstanding: 0,
         waiting: 0,
         latency_ns: None,
+        window_thousandths: None,
         received: None,
         disks: Vec::new(),
     })
@@ -93,6 +94,8 @@ fn summed(mut node: Node) -> Node {
     for disk in &node.disks {
         let ServerConnection { state, outstanding, waiting, latency_ns, received, .. } =
             &disk.connection;
+        let windows = [node.window_thousandths, disk.connection.window_thousandths];
+        node.window_thousandths = windows.into_iter().flatten().min();
         let worst = node.state.filter(|worst| badness(*worst) >= badness(*state));
         node.state = worst.or(Some(*state));
         node.outstanding += outstanding;
@@ -115,9 +118,11 @@ mod tests {
             state,
             reason: None,
             reconnects: 0,
+            connections: 1,
             outstanding: 2,
             waiting: 1,
             latency_ns: ios,
+            window_thousandths: ios.map(|ios| 40_000 - ios),
             policy: None,
             received: ios.map(|ios| ReceivedIos { ios, by_reservation: ios / 2 }),
         }
@@ -165,6 +170,8 @@ mod tests {
         );
         let b = &nodes[1];
         assert_eq!((b.latency_ns, b.waiting), (Some(30), 2));
+        let windows: Vec<_> = nodes.iter().map(|node| node.window_thousandths).collect();
+        assert_eq!(windows, [Some(39_990), Some(39_970), None]);
         assert_eq!(b.received, Some(ReceivedIos { ios: 30, by_reservation: 15 }));
         let stores: Vec<&str> = b.datastores.iter().map(|name| name.as_str()).collect();
         assert_eq!(stores, ["one", "wide"]);

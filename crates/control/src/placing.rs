@@ -3,8 +3,9 @@
 use super::pools::{Images, Knowledge, contradiction, name};
 use super::{Control, ControlError};
 use headgate_api::types::{DiskCreate, Force};
-use headgate_model::Name;
+use headgate_model::{DiskSettings, Name, Policy};
 use headgate_placement::{Affinity, Group, NewDisk, NoPlace, Placement, WorkloadProfile};
+use headgate_units::Bytes;
 
 /// The disk whose history a new one continues, as its operator stated with `--moved-from`.
 pub(super) struct Predecessor {
@@ -68,6 +69,19 @@ impl Control {
         }
     }
 
+    /// What a new disk is to be promised, and the class of datastores that it must be on.
+    fn class_of_new(
+        &self,
+        request: &DiskCreate,
+        size: Bytes,
+    ) -> Result<(Policy, Option<Name>), ControlError> {
+        let model = self.model();
+        let class = request.class.as_ref().map(|class| model.class(class)).transpose()?;
+        let set = DiskSettings { policy: request.policy, ..DiskSettings::default() };
+        let by_class = class.and_then(|class| class.datastore_class.clone());
+        Ok((set.policy(class, size), request.placement.class.clone().or(by_class)))
+    }
+
     /// Finds a datastore for a disk: of those that have room for its size and its reservation, the
     /// one that will have the least load for its ability. One that continues another does what that
     /// did, which does nothing more.
@@ -99,14 +113,15 @@ impl Control {
                 whole.pool.disks.iter_mut().find(|disk| disk.name.as_str() == old.name.as_str());
             same.into_iter().for_each(|disk| disk.workload = Some(WorkloadProfile::default()));
         }
+        let (policy, on_class) = self.class_of_new(request, size)?;
         let disk = NewDisk {
             name: name(&request.name),
             vm: request.vm.as_ref().map(name),
             size,
             expected: None,
-            reservation: request.policy.reservation.filter(|_| request.force == Force::No),
+            reservation: policy.reservation.filter(|_| request.force == Force::No),
             workload: old.and_then(|old| old.workload),
-            class: request.placement.class.as_ref().map(name),
+            class: on_class.as_ref().map(name),
             affinity: request.placement.affinity,
         };
         match headgate_placement::place(&whole.pool, &disk) {

@@ -127,7 +127,12 @@ impl Control {
         let (datastores, disks, rules) = {
             let model = self.model();
             let datastores: Vec<DatastoreEntry> = model.datastores.values().cloned().collect();
-            let disks: Vec<DiskEntry> = model.disks.values().cloned().collect();
+            let with_class = |entry: &DiskEntry| {
+                let mut entry = entry.clone();
+                entry.record.placement.class = model.datastore_class(&entry.record).cloned();
+                entry
+            };
+            let disks: Vec<DiskEntry> = model.disks.values().map(with_class).collect();
             (datastores, disks, model.rules.clone())
         };
         let (mut outside, mut part) = (Vec::new(), BTreeMap::new());

@@ -1,7 +1,7 @@
 //! Disks that are exports of NBD servers.
 
 use super::server_policy::server_policy;
-use super::{Control, ControlError, Model};
+use super::{Control, ControlError, Model, crash, stripes};
 use crate::leases::Leases;
 use headgate_api::types::DiskCreate;
 use headgate_model::Name;
@@ -10,6 +10,7 @@ use headgate_model::RemoteDisk;
 use headgate_model::Session;
 use headgate_model::StripedDisk;
 use headgate_model::{Backend, DiskRecord, RemoteRecord};
+use headgate_nbd::client::connections::Connections;
 use headgate_nbd::uri::{Address, Security, Tls, Uri, UriError};
 use headgate_stripe::{Label, Layout};
 use headgate_units::Bytes;
@@ -72,10 +73,39 @@ pub(super) fn check_export_name(export: &str) -> Result<(), ControlError> {
     Ok(())
 }
 
+/// Reads how many connections a disk has to each of its servers.
+pub(super) fn connections(number: u8) -> Result<Connections, ControlError> {
+    Connections::new(number).map_err(|e| {
+        ControlError::invalid(e.to_string(), "as many as processors of the server share the work")
+    })
+}
+
+/// Only disks on NBD servers have connections.
+pub(super) fn no_connections() -> ControlError {
+    ControlError::invalid(
+        "only disks of a datastore that was added with --nbd or --stripe have connections to a \
+         server",
+        "no number of connections for this datastore, or one that was added with --nbd or --stripe",
+    )
+}
+
+/// The datastore with so many connections from each disk to each server.
+pub(super) fn with_connections(backend: Backend, number: u8) -> Result<Backend, ControlError> {
+    let connections = connections(number)?;
+    match backend {
+        Backend::Nbd { server, .. } => Ok(Backend::Nbd { server, connections }),
+        Backend::Stripe { servers, unit, .. } => Ok(Backend::Stripe { servers, unit, connections }),
+        Backend::Dir { .. }
+        | Backend::Block { .. }
+        | Backend::Emulated { .. }
+        | Backend::Memory { .. } => Err(no_connections()),
+    }
+}
+
 /// The NBD servers of a datastore, in the order of new disks' members.
 pub(super) fn servers_of(backend: &Backend) -> &[String] {
     match backend {
-        Backend::Nbd { server } => std::slice::from_ref(server),
+        Backend::Nbd { server, .. } => std::slice::from_ref(server),
         Backend::Stripe { servers, .. } => servers,
         Backend::Dir { .. }
         | Backend::Block { .. }
@@ -100,9 +130,9 @@ pub(super) fn disk(
     session: Option<Session>,
     leases: &Leases,
 ) -> Result<Option<RemoteDisk>, ControlError> {
-    if !matches!(backend, Backend::Nbd { .. } | Backend::Stripe { .. }) {
+    let (Backend::Nbd { connections, .. } | Backend::Stripe { connections, .. }) = backend else {
         return Ok(None);
-    }
+    };
     let remote = record
         .remote
         .as_ref()
@@ -119,7 +149,8 @@ pub(super) fn disk(
         Ok::<_, PlaneError>(StripedDisk { id: stripe.id, layout, lease, policy })
     });
     let stripe = stripe.transpose()?;
-    Ok(Some(RemoteDisk { uris, block_size: remote.block_size, stripe, session }))
+    let (block_size, connections) = (remote.block_size, *connections);
+    Ok(Some(RemoteDisk { uris, block_size, stripe, session, connections }))
 }
 
 impl Control {
@@ -132,8 +163,8 @@ impl Control {
     ) -> Result<Option<Found>, ControlError> {
         let entry = self.model().datastore(datastore)?.clone();
         let server = match (&entry.record.backend, &request.export) {
-            (Backend::Nbd { server }, _) => server,
-            (Backend::Stripe { servers, unit }, _) => {
+            (Backend::Nbd { server, .. }, _) => server,
+            (Backend::Stripe { servers, unit, .. }, _) => {
                 return self.find_stripe(servers, *unit, request).map(Some);
             }
             (_, None) => return Ok(None),
@@ -191,6 +222,9 @@ impl Control {
                 });
             }
         }
+        if let Some(stripe) = &found.record.stripe {
+            stripes::check_stripe_free(model, stripe.id)?;
+        }
         let free = |server: &String| self.check_export_free(model, server, &found.record.export);
         found.servers.iter().try_for_each(free)
     }
@@ -200,6 +234,7 @@ impl Control {
     pub(super) fn label_found(&self, found: &mut Found) -> Result<Option<Session>, ControlError> {
         for (uri, label) in found.to_label.drain(..) {
             self.plane.label_member(&uri, &label)?;
+            crash::point("member labelled");
         }
         Ok(found.session.take())
     }
@@ -236,6 +271,47 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
+    use crate::testing::Bench;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn connections_are_of_datastores_on_servers_and_one_to_sixteen() {
+        let bench = Bench::new();
+        let add = |name: &str, backend: Value| {
+            let request = json!({"name": name, "backend": backend});
+            bench.control.add_datastore(serde_json::from_value(request).unwrap())
+        };
+        let shown = |name: &str| {
+            let record = bench.control.datastore_record(&name.parse().unwrap()).unwrap();
+            match record.backend {
+                Backend::Nbd { connections, .. } | Backend::Stripe { connections, .. } => {
+                    Some(connections.get())
+                }
+                _ => None,
+            }
+        };
+        add("one", json!({"nbd": "nbd://a"})).unwrap();
+        add("far", json!({"nbd": "nbd://b", "connections": 16})).unwrap();
+        add("wide", json!({"stripe": ["nbd://c", "nbd://d"], "connections": 3})).unwrap();
+        assert_eq!([shown("one"), shown("far"), shown("wide")], [Some(1), Some(16), Some(3)]);
+        for wrong in [
+            json!({"memory": 1 << 20, "connections": 2}),
+            json!({"nbd": "nbd://e", "connections": 0}),
+            json!({"nbd": "nbd://e", "connections": 17}),
+        ] {
+            let refused = add("wrong", wrong).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        }
+        let set = |name: &str, number: u8| {
+            let patch = serde_json::from_value(json!({"connections": number})).unwrap();
+            bench.control.set_datastore(&name.parse().unwrap(), patch)
+        };
+        set("far", 2).unwrap();
+        set("wide", 4).unwrap();
+        assert_eq!([shown("far"), shown("wide")], [Some(2), Some(4)]);
+        assert!(set("default", 2).is_err() && set("far", 17).is_err());
+    }
 
     #[test]
     fn a_server_is_named_without_an_export() {

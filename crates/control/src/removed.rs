@@ -7,6 +7,7 @@ use crate::{Control, ControlError, DiskEntry, Model, Service, clock, crash, imag
 use headgate_api::removed::{DiskRestore, RemovedDisk, RemovedSpace};
 use headgate_api::types::{Changed, Disk};
 use headgate_catalog::{DiskChange, RemovedChange};
+use headgate_events::{Entry, Outcome, Who};
 use headgate_model::{Backend, DiskRecord, DiskState, Name, RemovedId, RemovedRecord, RemovedStep};
 use headgate_units::Bytes;
 use std::collections::BTreeSet;
@@ -186,11 +187,14 @@ impl Control {
         };
         let name = request.name.clone().unwrap_or_else(|| id.name.clone());
         let ready = DiskRecord { name, state: DiskState::Ready, ..removed.disk.clone() };
-        let warnings = {
+        let (ready, warnings) = {
             let model = self.model();
             let force = request.force;
+            let ready = model.with_class_of_now(ready);
+            model.check_not_planned(&ready.name)?;
             self.check_new(&model, &ready.name, &ready.datastore, &ready.policy, force)
-                .map_err(taken)?
+                .map_err(taken)
+                .map(|warnings| (ready, warnings))?
         };
         let disk = DiskRecord { state: DiskState::Creating, ..ready.clone() };
         let record = RemovedRecord { step: RemovedStep::Returning, disk: ready, ..removed };
@@ -320,10 +324,18 @@ impl Control {
             ticket.step(format!("purging removed disk '{id}'"));
             let failed = self.purge(&removed, &backend).err().map(|e| e.to_string());
             match self.purge_failures().tell(id, failed) {
-                Told::Done => info!(disk = %id, "a removed disk is purged"),
-                Told::Failed(error) => warn!(disk = %id, error,
-                    "a removed disk could not be purged: it stays among the removed ones, and \
-                     this is tried again"),
+                Told::Done => {
+                    info!(disk = %id, "a removed disk is purged");
+                    let purged = Entry::done("removed disk purged").of_disk(&id.name);
+                    self.note(purged.because("its time was over"));
+                }
+                Told::Failed(error) => {
+                    let failed = Entry::new(Who::Daemon, "removed disk purged", Outcome::Failed);
+                    self.note(failed.of_disk(&id.name).because(&error));
+                    warn!(disk = %id, error,
+                        "a removed disk could not be purged: it stays among the removed ones, and \
+                         this is tried again");
+                }
                 Told::Already => {}
             }
         }

@@ -9,7 +9,7 @@ use crate::{
     Control, ControlError, DiskEntry, Model, Service, block_device, crash, flash, images, size,
 };
 use headgate_api::resize::{DiskResize, Shrink};
-use headgate_api::types::{Changed, Disk};
+use headgate_api::types::{Changed, Disk, Force};
 use headgate_mirror::Operation;
 use headgate_model::{Backend, CutOff, DiskRecord, DiskState, Name, NotResized};
 use headgate_units::Bytes;
@@ -235,7 +235,14 @@ impl Control {
         {
             let model = self.model();
             let more = Bytes(size.0.saturating_sub(record.size.0));
-            flash::check_space(&model, model.datastore(&record.datastore)?, Some(more))?;
+            let store = model.datastore(&record.datastore)?;
+            flash::check_space(&model, store, Some(more))?;
+            // Its class may promise more for each GB.
+            let (name, before) = (&record.name, &record.policy);
+            let policy = model.policy_of(&DiskRecord { size, ..record.clone() });
+            crate::disks::check_policy(&policy)?;
+            self.check_admission(&model, store, &policy, Some(before), Force::No)?;
+            self.check_latency(&model, store, &policy, Some((name, before)), Force::No)?;
         }
         self.check_overcommit(&DiskRecord { size, ..record.clone() })
     }
@@ -309,12 +316,25 @@ impl Control {
             DiskState::Resizing => DiskState::Ready,
             other => other,
         };
+        let before = now.policy;
         let mut settled = DiskRecord { size: found, state, ..now };
+        let policy = self.model().policy_of(&settled);
+        if policy.for_scheduler().is_ok() {
+            settled = crate::classes::with_policy(settled, policy);
+        } else {
+            let disk = &settled.name;
+            warn!(%disk, "its class says nothing sensible of its new size: its policy stays");
+        }
         if let Err(error) = catalog.update_disk(&settled) {
             warn!(disk = %settled.name, %error, "its size is not in the catalog yet");
             settled.state = DiskState::Resizing;
         }
         self.model_mut().set_record(settled.clone());
+        if settled.policy != before
+            && let Err(error) = self.plane.set_policy(&settled.name, &settled.policy)
+        {
+            warn!(disk = %settled.name, %error, "it has not what its class says of its new size");
+        }
         settled
     }
 

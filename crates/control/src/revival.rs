@@ -5,6 +5,7 @@
 use super::hangs::Facts;
 use super::images::{self, Recovery};
 use super::state::Ground;
+use super::stripe_leases::stripe_of;
 use super::workers::Ticket;
 use super::{Control, ControlError, DiskEntry, Service};
 use crate::leases::{Eviction, LeaseLocation};
@@ -202,6 +203,10 @@ impl Control {
         let recovery = match self.directory(&backend) {
             Some(directory) => images::recovery(&record, &directory),
             None if record.state == DiskState::Removing => Recovery::Remove,
+            // Its labels say how far it was: whoever creates it again goes on from there.
+            None if record.state == DiskState::Creating && stripe_of(&record).is_some() => {
+                Recovery::Undo
+            }
             None if record.state == DiskState::Creating => Recovery::Finish,
             None if record.state == DiskState::Copying => Recovery::Undo,
             None => Recovery::Keep,

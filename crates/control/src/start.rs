@@ -35,7 +35,7 @@ impl Control {
         options: Options,
         parts: Parts,
     ) -> Result<Arc<Control>, ControlError> {
-        let Parts { plane, windows, leases, samples, mut catalog, records } = parts;
+        let Parts { plane, windows, leases, samples, mut catalog, records, events } = parts;
         let mut contents = catalog.load()?;
         if contents.datastores.is_empty()
             && let Some(record) = first_datastore(&dir)
@@ -50,6 +50,8 @@ impl Control {
             let entry = DatastoreEntry::new(record, Service::Starting);
             model.datastores.insert(entry.record.name.clone(), entry);
         }
+        model.classes = contents.classes.into_iter().map(|one| (one.name.clone(), one)).collect();
+        model.planned = contents.planned.into_iter().map(|one| (one.name.clone(), one)).collect();
         model.removed = contents.removed.into_iter().map(|one| (one.id.clone(), one)).collect();
         for record in contents.disks {
             let entry = DiskEntry { record, service: Service::Starting };
@@ -75,6 +77,7 @@ impl Control {
             moved: Mutex::default(),
             copied: Mutex::default(),
             balancer: Mutex::default(),
+            announced_pace: Mutex::default(),
             emptied: Mutex::default(),
             dir,
             identity,
@@ -86,6 +89,7 @@ impl Control {
             service: Default::default(),
             volumes: Default::default(),
             records,
+            events,
             catalog: Mutex::new(catalog),
             model: RwLock::new(model),
             changes: Default::default(),

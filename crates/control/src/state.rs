@@ -6,7 +6,8 @@ use crate::moving::Moving;
 use crate::snapshots::{Known, Tracked};
 use headgate_devices::ModelSpec;
 use headgate_model::{
-    Backend, DatastoreRecord, DiskRecord, ExportRecord, Name, RemovedId, RemovedRecord, VmRecord,
+    Backend, ClassRecord, DatastoreRecord, DiskRecord, ExportRecord, Name, PlannedRecord,
+    RemovedId, RemovedRecord, VmRecord,
 };
 use headgate_placement::Rules;
 use std::collections::BTreeMap;
@@ -94,6 +95,9 @@ pub(crate) struct Model {
     pub(crate) vms: BTreeMap<Name, VmRecord>,
     pub(crate) exports: BTreeMap<Name, ExportRecord>,
     pub(crate) rules: Rules,
+    pub(crate) classes: BTreeMap<Name, ClassRecord>,
+    /// Disks that are to be made. What they are promised counts until they are there.
+    pub(crate) planned: BTreeMap<Name, PlannedRecord>,
     /// Removed disks whose content is kept.
     pub(crate) removed: BTreeMap<RemovedId, RemovedRecord>,
     /// Moves of disks that have two copies.
@@ -107,8 +111,12 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Changes what is known of a disk, if it is there still.
+    /// Changes what is known of a disk, if it is there still. One that has its content is to be
+    /// made no more.
     pub(crate) fn set_record(&mut self, record: DiskRecord) {
+        if record.state.has_image() {
+            self.planned.remove(&record.name);
+        }
         if let Some(entry) = self.disks.get_mut(&record.name) {
             entry.record = record;
         }
@@ -127,6 +135,14 @@ impl Model {
             kind: "disk",
             name: name.clone(),
             known: self.disks.keys().cloned().collect(),
+        })
+    }
+
+    pub(crate) fn class(&self, name: &Name) -> Result<&ClassRecord, ControlError> {
+        self.classes.get(name).ok_or_else(|| ControlError::Missing {
+            kind: "class",
+            name: name.clone(),
+            known: self.classes.keys().cloned().collect(),
         })
     }
 

@@ -258,6 +258,11 @@ impl StateDir {
         self.root.join("changes")
     }
 
+    /// What was changed, and by whom.
+    pub fn events(&self) -> PathBuf {
+        self.root.join("events")
+    }
+
     /// What disks and datastores did.
     pub fn samples(&self) -> PathBuf {
         self.root.join("samples.sqlite")

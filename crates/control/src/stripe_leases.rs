@@ -10,7 +10,7 @@ use headgate_model::{
     ConnectionState, DiskRecord, MemberContent, MemberProbe, Name, ServerLeases, StripeRecord,
 };
 use headgate_nbd::uri::Uri;
-use headgate_stripe::{HostName, Label, Layout, Lease as OnLabels};
+use headgate_stripe::{HostName, Label, Layout, Lease as OnLabels, Stage};
 use tracing::warn;
 
 impl Leases {
@@ -74,13 +74,13 @@ fn labels(
     let layout = layout.map_err(headgate_model::PlaneError::new)?;
     let lease = leases.on_labels(stripe.lease);
     let label = |(index, server): (u16, &String)| {
-        let label = Label { id: stripe.id, index, layout, lease };
+        let label = Label { id: stripe.id, index, layout, lease, stage: Stage::Made };
         Ok((remote::uri(server, export)?, label))
     };
     (0..).zip(&stripe.servers).map(label).collect()
 }
 
-fn stripe_of(record: &DiskRecord) -> Option<&StripeRecord> {
+pub(super) fn stripe_of(record: &DiskRecord) -> Option<&StripeRecord> {
     record.remote.as_ref()?.stripe.as_ref()
 }
 

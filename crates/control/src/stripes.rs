@@ -5,12 +5,14 @@
 
 use super::remote::{Found, check_export_name, uri};
 use super::server_policy::next_epoch;
-use super::{Control, ControlError};
+use super::{Control, ControlError, Model};
 use crate::leases::Eviction;
 use headgate_api::types::{DiskCreate, Force};
 use headgate_model::{Backend, MemberContent, MemberProbe, RemoteRecord, StripeRecord};
 use headgate_nbd::uri::Uri;
-use headgate_stripe::{DATA_AT, Label, Layout, MEMBERS_MAX, StripeId, UNIT_MAX, UNIT_MIN};
+use headgate_stripe::{
+    DATA_AT, Label, Layout, Lease, MEMBERS_MAX, Stage, StripeId, UNIT_MAX, UNIT_MIN,
+};
 use headgate_units::Bytes;
 
 /// Of new disks, unless it is said otherwise: most requests of guests fit one server, and few
@@ -44,14 +46,14 @@ pub(super) fn servers(texts: &[String]) -> Result<Vec<String>, ControlError> {
 
 /// The datastore with further servers behind those that it has.
 pub(super) fn with_servers(backend: Backend, more: &[String]) -> Result<Backend, ControlError> {
-    let Backend::Stripe { servers: mut all, unit } = backend else {
+    let Backend::Stripe { servers: mut all, unit, connections } = backend else {
         return Err(ControlError::invalid(
             "only disks of a datastore that was added with --stripe lie on several servers",
             "no servers for this datastore, or one that was added with --stripe",
         ));
     };
     all.extend_from_slice(more);
-    Ok(Backend::Stripe { servers: servers(&all)?, unit })
+    Ok(Backend::Stripe { servers: servers(&all)?, unit, connections })
 }
 
 /// Checks the unit of a datastore's new disks.
@@ -98,25 +100,34 @@ impl Control {
         });
         let members: Vec<Member> = members.collect::<Result<_, ControlError>>()?;
         let block_size = members.iter().map(|member| member.probe.block_size).max().unwrap_or(512);
-        let label = match request.overwrite {
-            Force::Yes => None,
-            Force::No => common_label(export, &members)?,
+        let known = match request.overwrite {
+            Force::Yes => Known::None,
+            Force::No => known(export, &members, self.leases.on_labels(0))?,
         };
-        let (id, layout) = match label {
-            Some(label) => {
+        let (id, layout) = match known {
+            Known::All(label) | Known::Remains(label) => {
                 check_size(export, request.size, label.layout.size())?;
                 (label.id, label.layout)
             }
-            None => new_stripe(export, unit, &members, request)?,
+            Known::None => new_stripe(export, unit, &members, request)?,
         };
+        check_stripe_free(&self.model(), id)?;
         let found: Vec<_> =
             members.iter().map(|member| (member.server.clone(), member.probe.clone())).collect();
         let eviction = if request.evict == Force::Yes { Eviction::IfHeld } else { Eviction::Never };
         let lease = self.leases.next_on_labels(&request.name, &found, eviction, request.force)?;
-        let label = |(index, member): (u16, &Member)| {
-            (member.uri.clone(), Label { id, index, layout, lease })
+        let stages: &[Stage] = match known {
+            Known::All(_) => &[Stage::Made],
+            Known::None | Known::Remains(_) => &[Stage::BeingMade, Stage::Made],
         };
-        let to_label = (0..).zip(&members).map(label).collect();
+        let of_stage = |stage: &Stage| {
+            let stage = *stage;
+            let label = move |(index, member): (u16, &Member)| {
+                (member.uri.clone(), Label { id, index, layout, lease, stage })
+            };
+            (0..).zip(&members).map(label).collect::<Vec<_>>()
+        };
+        let to_label = stages.iter().flat_map(of_stage).collect();
         let (unit, servers) = (layout.unit(), servers.to_vec());
         let stripe = StripeRecord {
             id,
@@ -135,19 +146,41 @@ impl Control {
     }
 }
 
-/// The label of the disk that all the exports are members of, each in its place; `None` when none
-/// of them has a label.
-fn common_label(export: &str, members: &[Member]) -> Result<Option<Label>, ControlError> {
+/// What the labels of exports are together.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// There are none.
+    None,
+    /// All exports are the members of a disk, each in its place. This is the first one's.
+    All(Label),
+    /// This host began to make a disk of them, and did not come to the last one. Whatever is on
+    /// those that have no label yet, nobody has written to the disk.
+    Remains(Label),
+}
+
+/// What the exports are together, for a host that has this for a lease.
+fn known(export: &str, members: &[Member], own: Lease) -> Result<Known, ControlError> {
     let label = |member: &Member| match member.probe.content {
         MemberContent::Labelled(label) => Some(label),
         MemberContent::Nothing | MemberContent::Other(_) => None,
     };
-    let Some(first) = members.iter().find_map(label) else { return Ok(None) };
+    let Some(first) = members.iter().find_map(label) else { return Ok(Known::None) };
+    let is_begun = |found: &Label| found.stage == Stage::BeingMade && found.lease.host == own.host;
+    let remains = members.iter().all(|member| match &member.probe.content {
+        MemberContent::Labelled(found) => is_begun(found),
+        MemberContent::Nothing => true,
+        MemberContent::Other(_) => false,
+    });
+    let mut blank = 0;
     for (index, member) in (0..).zip(members) {
-        let expected = |found: &Label| Label { index, lease: found.lease, ..first };
+        let same = |found: &Label| Label { index, lease: found.lease, stage: found.stage, ..first };
         let why = match label(member) {
-            None => format!("it has no label, and others have that of striped disk {}", first.id),
-            Some(found) => match found.check(&expected(&found)) {
+            None if remains => {
+                blank += 1;
+                continue;
+            }
+            None => format!("it has no label, and others have that of {}", disk_of(&first)),
+            Some(found) => match found.check(&same(&found)) {
                 Ok(()) => continue,
                 Err(mismatch) => mismatch.to_string(),
             },
@@ -173,7 +206,36 @@ fn common_label(export: &str, members: &[Member]) -> Result<Option<Label>, Contr
             hint: "use a datastore with all servers of that disk, in their order".into(),
         });
     }
-    Ok(Some(first))
+    Ok(if blank > 0 { Known::Remains(first) } else { Known::All(first) })
+}
+
+/// What is said of a disk by the label of a member.
+fn disk_of(label: &Label) -> String {
+    match label.stage {
+        Stage::Made => format!("striped disk {}", label.id),
+        Stage::BeingMade => format!(
+            "striped disk {}, which host '{}' began to make and did not finish",
+            label.id, label.lease.name
+        ),
+    }
+}
+
+/// Two disks by the same labels would each write what the other has, by whatever addresses they
+/// reach the exports.
+pub(super) fn check_stripe_free(model: &Model, id: StripeId) -> Result<(), ControlError> {
+    let is_it = |remote: Option<&RemoteRecord>| {
+        remote.and_then(|remote| remote.stripe.as_ref()).is_some_and(|stripe| stripe.id == id)
+    };
+    let disks = model.disks.values().map(|disk| (&disk.record.name, disk.record.remote.as_ref()));
+    let moves = model.moves.values().map(|one| (&one.record.disk, one.remote.as_ref()));
+    match disks.chain(moves).find(|(_, remote)| is_it(*remote)) {
+        None => Ok(()),
+        Some((disk, _)) => Err(ControlError::Busy {
+            error: format!("the exports are disk '{disk}' here already, by their labels"),
+            hint: "name other exports, or remove that disk first (the servers keep its data)"
+                .into(),
+        }),
+    }
 }
 
 /// A disk over exports that have no labels.
@@ -242,6 +304,10 @@ fn random_id() -> Result<StripeId, ControlError> {
         _ => Err(headgate_model::PlaneError::new("the system has no random numbers").into()),
     }
 }
+
+#[cfg(test)]
+#[path = "stripe_making_tests.rs"]
+mod tests_of_making;
 
 #[cfg(test)]
 mod tests {

@@ -3,13 +3,16 @@
 
 use super::disks::DEFAULT_DATASTORE;
 use super::workers::Ticket;
-use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, images};
+use super::{
+    Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, images, meaningless,
+};
 use crate::leases::{Before, Eviction, LeaseLocation, Leases};
+use crate::meaningless::{Etcd, Taken};
 use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeaseHolder, LeasePlace};
 use headgate_api::types::{Changed, Disk, Force};
 use headgate_cluster::lease::{FileLease, Holder, LeaseError};
 use headgate_model::Name;
-use headgate_model::{Backend, DiskRecord, DiskState};
+use headgate_model::{Backend, DiskRecord, DiskSettings, DiskState};
 use headgate_units::Bytes;
 use std::fs;
 use std::path::Path;
@@ -295,7 +298,10 @@ impl Control {
             Some(entry) => entry.record.datastore.clone(),
             None => datastore_named(&request)?,
         };
-        self.model().datastore(&datastore)?;
+        let backend = self.model().datastore(&datastore)?.record.backend.clone();
+        let taken = if known.is_some() { Taken::Known } else { Taken::Unknown };
+        let etcd = if self.leases.has_etcd() { Etcd::Known } else { Etcd::Unknown };
+        meaningless::check_takeover(&request, taken, &backend, etcd)?;
         let (disk, doing) = (name.clone(), format!("taking over disk '{name}'"));
         self.on_storage(&datastore, doing, TAKEOVER, move |control, ticket| {
             let eviction =
@@ -429,6 +435,7 @@ impl Control {
                  known by 'headgate disk create --export', with --evict if another host holds it",
             ));
         }
+        model.check_not_planned(name)?;
         let warnings = self.check_new(model, name, &target, &policy, force)?;
         if let Backend::Block { .. } = backend {
             self.check_vacant(model, &target)?;
@@ -446,6 +453,7 @@ impl Control {
                 placement: Default::default(),
                 writes: Default::default(),
                 origin: None,
+                set: DiskSettings::of(&policy),
                 set_by: None,
             },
             backend,

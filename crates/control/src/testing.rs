@@ -6,6 +6,7 @@ mod moves;
 
 use self::faults::{Faults, FaultyCatalog};
 use super::{Control, Options, Parts, Roots, StateDir};
+use crate::event_log::{self, EventLog};
 use crate::leases::Leases;
 use crate::records::{Recorded, Records};
 use crate::windows::{Myself, Windows};
@@ -25,7 +26,7 @@ use headgate_model::{
     Connection, MemberContent, MemberProbe, PolicyAnswers, ServerLeases, ServerPolicy,
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
-use headgate_model::{HoldSample, Period};
+use headgate_model::{HoldSample, Period, ShardWaits};
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, Narrow};
@@ -75,6 +76,8 @@ struct State {
     stalls: Vec<Stall>,
     /// Operations that fail, by the word that their error contains.
     broken: BTreeSet<&'static str>,
+    /// One that fails once, after so many that do not.
+    fails_after: Option<(&'static str, usize)>,
 }
 
 /// Records its calls, and fails where a test asks for that.
@@ -84,6 +87,11 @@ pub(crate) struct MemoryPlane(Mutex<State>);
 impl MemoryPlane {
     pub(crate) fn break_down(&self, operation: &'static str) {
         self.0.lock().unwrap().broken.insert(operation);
+    }
+
+    /// An operation fails once, after so many that do not.
+    pub(crate) fn break_down_after(&self, operation: &'static str, times: usize) {
+        self.0.lock().unwrap().fails_after = Some((operation, times));
     }
 
     /// A datastore stands still from now on.
@@ -209,7 +217,10 @@ impl MemoryPlane {
         work: impl FnOnce(&mut State) -> T,
     ) -> Result<T, PlaneError> {
         let mut state = self.0.lock().unwrap();
-        if state.broken.contains(operation) {
+        let turn = state.fails_after.as_mut().filter(|(of, _)| *of == operation);
+        let left = turn.map(|(_, left)| std::mem::replace(left, left.saturating_sub(1)));
+        let fails_once = left == Some(0) && state.fails_after.take().is_some();
+        if fails_once || state.broken.contains(operation) {
             return Err(PlaneError::new(format!("{operation} is broken")));
         }
         Ok(work(&mut state))
@@ -219,6 +230,10 @@ impl MemoryPlane {
 impl DataPlane for MemoryPlane {
     fn stalls(&self) -> Vec<Stall> {
         self.0.lock().unwrap().stalls.clone()
+    }
+
+    fn waits(&self) -> Vec<ShardWaits> {
+        Vec::new()
     }
 
     fn add_datastore(
@@ -567,7 +582,9 @@ fn start(root: &Path, roots: Roots, plane: MemoryPlane) -> Parted {
         let samples = Arc::new(Samples::open(&dir.samples(), Duration::from_secs(5)).unwrap());
         let options = Options { roots, ..Options::default() };
         let records = Some(records.clone());
-        let parts = Parts { plane: plane.clone(), windows, leases, samples, catalog, records };
+        let events = EventLog::open(&dir.events(), event_log::SIZE).unwrap();
+        let plane = plane.clone();
+        let parts = Parts { plane, windows, leases, samples, catalog, records, events };
         Control::start(dir, identity, options, parts).unwrap()
     };
     Parted { plane, control, records, faults }

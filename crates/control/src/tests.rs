@@ -41,6 +41,7 @@ fn leave_row(bench: &Bench, disk: &str, state: DiskState) {
         placement: Default::default(),
         writes: Default::default(),
         origin: None,
+        set: Default::default(),
         set_by: None,
     };
     catalog.delete_disk(&record.name).unwrap();

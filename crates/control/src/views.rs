@@ -14,7 +14,7 @@ use headgate_model::ConnectionState;
 use headgate_model::Name;
 use headgate_model::Writes;
 use headgate_model::{Backend, Policy, Scheduler};
-use headgate_model::{DatastoreSample, DiskSample, LiveDisk, NbdSample, Stall};
+use headgate_model::{DatastoreSample, DiskSample, LiveDisk, NbdSample, ShardWaits, Stall};
 use headgate_qos::CostModel;
 use headgate_units::Shares;
 use std::collections::BTreeMap;
@@ -47,10 +47,15 @@ fn backend(backend: &Backend, control: &Control) -> BackendSpec {
         Backend::Emulated { model, .. } => {
             BackendSpec { emulated: Some(model.clone()), ..Default::default() }
         }
-        Backend::Nbd { server } => BackendSpec { nbd: Some(server.clone()), ..Default::default() },
-        Backend::Stripe { servers, unit } => BackendSpec {
+        Backend::Nbd { server, connections } => BackendSpec {
+            nbd: Some(server.clone()),
+            connections: Some(connections.get()),
+            ..Default::default()
+        },
+        Backend::Stripe { servers, unit, connections } => BackendSpec {
             stripe: Some(servers.clone()),
             stripe_unit: Some(*unit),
+            connections: Some(connections.get()),
             ..Default::default()
         },
         Backend::Memory { size } => BackendSpec { memory: Some(*size), ..Default::default() },
@@ -127,7 +132,7 @@ impl Control {
         let most = capacity::most(record);
         ReservableRate {
             name: record.name.clone(),
-            reserved: reservations.map(|r| r.get()).sum(),
+            reserved: reservations.map(|r| r.get()).sum::<u64>() + model.planned_on(&record.name),
             reservable: admission::reservable(
                 record.capacity.as_ref(),
                 most,
@@ -226,6 +231,10 @@ impl Control {
                 live.trouble.last.as_ref().map(|last| LastError::of(last, moment(live)))
             }),
             policy: record.policy,
+            class: record.set.class.clone(),
+            own_policy: record.set.policy,
+            policy_sources: BTreeMap::new(),
+            applied_by: record.set.applied_by.clone(),
             effective_policy: live.zip(datastore).map(|(live, on)| effective(live.policy, on)),
             latency: live.and_then(|live| live.latency).map(Into::into),
             effective_priorities: live.and_then(|live| vms::effective(live.priorities, scheduler)),
@@ -347,7 +356,9 @@ impl Control {
             at: moved.at.0 / 1_000_000_000,
         });
         let model = self.model();
-        let view = self.view_disk(&model, model.disk(name)?, live.get(name));
+        let entry = model.disk(name)?;
+        let view = self.view_disk(&model, entry, live.get(name));
+        let view = Disk { policy_sources: model.sources(&entry.record), ..view };
         let moving = view.moving.clone().or_else(|| self.moved().last_of(name));
         Ok(disk_told_of_stall(Disk { moved, moving, ..view }, &self.stalled()))
     }
@@ -360,6 +371,11 @@ impl Control {
     /// The parts of the data path that stand still.
     pub fn stalls(&self) -> Vec<Stall> {
         self.plane.stalls()
+    }
+
+    /// How the data path's threads wait for work.
+    pub fn waits(&self) -> Vec<ShardWaits> {
+        self.plane.waits()
     }
 
     /// Health: whether everything is in service and every shard answers.
@@ -397,6 +413,7 @@ impl Control {
         let (version, mut warnings) = (env!("CARGO_PKG_VERSION").into(), self.space_warnings());
         drop(model);
         warnings.extend(self.automatic_warnings());
+        warnings.extend(self.events.trouble());
         Health { status, version, host: self.host(), failed, warnings, confinement: None }
     }
 }

@@ -73,13 +73,17 @@ impl Control {
     /// # Errors
     /// When a shard does not answer.
     pub fn vms(&self) -> Result<Vec<Vm>, ControlError> {
-        let disks = self.disks()?;
+        Ok(self.vms_of(&self.disks()?))
+    }
+
+    /// The same where these are the disks.
+    pub fn vms_of(&self, disks: &[Disk]) -> Vec<Vm> {
         let model = self.model();
         let mut vms = vms(&model.vms, disks);
         for vm in &mut vms {
             vm.sockets = self.view_sockets(&model, &vm.name);
         }
-        Ok(vms)
+        vms
     }
 
     /// One virtual machine.
@@ -188,7 +192,7 @@ impl Control {
     }
 }
 
-fn vms(set: &BTreeMap<Name, VmRecord>, disks: Vec<Disk>) -> Vec<Vm> {
+fn vms(set: &BTreeMap<Name, VmRecord>, disks: &[Disk]) -> Vec<Vm> {
     let empty = |name: &Name| Vm {
         name: name.clone(),
         disks: Vec::new(),
@@ -200,12 +204,12 @@ fn vms(set: &BTreeMap<Name, VmRecord>, disks: Vec<Disk>) -> Vec<Vm> {
     };
     let mut vms: BTreeMap<Name, Vm> = set.keys().map(|name| (name.clone(), empty(name))).collect();
     for disk in disks {
-        let Some(name) = disk.vm else { continue };
-        let vm = vms.entry(name.clone()).or_insert_with(|| empty(&name));
+        let Some(name) = &disk.vm else { continue };
+        let vm = vms.entry(name.clone()).or_insert_with(|| empty(name));
         vm.size = Bytes(vm.size.0.saturating_add(disk.size.0));
         vm.reserved_iops += disk.policy.reservation.map_or(0, |r| r.get());
         vm.clients += disk.clients;
-        vm.disks.push(disk.name);
+        vm.disks.push(disk.name.clone());
     }
     vms.into_values().collect()
 }

@@ -13,7 +13,7 @@ use headgate_model::{
 };
 use headgate_nbd::counters::Counting;
 use headgate_nbd::uri::Uri;
-use headgate_stripe::Label;
+use headgate_stripe::{Label, Stage};
 use headgate_units::Bytes;
 use std::time::Duration;
 
@@ -27,20 +27,22 @@ impl EnginePlane {
         remote: RemoteDisk,
         size: Bytes,
     ) -> Result<Image, PlaneError> {
-        let RemoteDisk { mut uris, block_size, stripe, session } = remote;
+        let RemoteDisk { mut uris, block_size, stripe, session, connections } = remote;
         if let Some(StripedDisk { id, layout, lease, policy }) = stripe {
-            let label =
-                |(index, uri): (u16, &Uri)| (uri.clone(), Label { id, index, layout, lease });
+            let label = |(index, uri): (u16, &Uri)| {
+                (uri.clone(), Label { id, index, layout, lease, stage: Stage::Made })
+            };
             let members = (0..).zip(&uris).map(label).collect();
             let announced = self.announced.begin(disk, members, policy);
             let member = |uri| StripeMember { uri, connection: None };
             let members = uris.into_iter().map(member).collect();
             let image = Image::striped(id, layout, lease, block_size, members).map_err(failed)?;
-            return Ok(image.announcing(announced));
+            return Ok(image.announcing(announced).over(connections));
         }
         let uri = uris.pop().ok_or_else(|| PlaneError::new("it is on no server"))?;
         let connection = session.and_then(Session::into_inner::<Connection>);
-        Image::remote(uri, size, block_size, connection).map_err(failed)
+        let image = Image::remote(uri, size, block_size, connection).map_err(failed)?;
+        Ok(image.over(connections))
     }
 
     /// See [`headgate_model::DataPlane::look_at_member`].
@@ -52,7 +54,7 @@ impl EnginePlane {
             nbd::MemberContent::Other(why) => MemberContent::Other(why.to_string()),
         };
         let leases = match found.counting {
-            Counting::Agreed => ServerLeases::Known,
+            Counting::Agreed(_) => ServerLeases::Known,
             Counting::None => ServerLeases::Unknown,
         };
         Ok(MemberProbe { size: found.size, block_size: found.block_size, content, leases })

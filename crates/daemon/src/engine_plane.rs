@@ -20,13 +20,14 @@ use headgate_engine::{
 use headgate_frontends::nbd::policies::Policies;
 use headgate_frontends::nbd::server::{NbdServer, ServerConfig};
 use headgate_frontends::vhost::GuestMemorySource;
-use headgate_frontends::vhost::server::VhostServer;
+use headgate_frontends::vhost::reactor::Reactor;
+use headgate_frontends::vhost::server::{ServerError, VhostServer};
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_model::{
     CutOff, DataPlane, DatastoreSample, Ended, Machine, MemberProbe, NbdSample, NotResized,
     OpenDisk, Period, PlaneError, Probe, Session, Stall, Writes,
 };
-use headgate_model::{PolicyAnswers, ServerPolicy};
+use headgate_model::{PolicyAnswers, ServerPolicy, ShardWaits};
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::ClientTls;
 use headgate_qos::window::{LatencyMeter, Slots};
@@ -64,6 +65,7 @@ pub struct EnginePlane {
     pub(crate) exports: Arc<Exports>,
     nbd: Mutex<Option<NbdServer>>,
     vhost: Mutex<HashMap<Name, VhostServer>>,
+    reactor: Reactor,
     machines: Machines,
     memory: GuestMemorySource,
     stores: Mutex<HashMap<Name, Store>>,
@@ -92,6 +94,7 @@ impl EnginePlane {
             exports,
             nbd: Mutex::default(),
             vhost: Mutex::default(),
+            reactor: Reactor::start().map_err(failed)?,
             memory,
             stores: Mutex::default(),
             moves: Moves::default(),
@@ -218,11 +221,19 @@ impl EnginePlane {
         disk_id.ok_or_else(|| failed(format!("disk '{disk}' is not in service")))
     }
 
+    fn serve_at(
+        &self,
+        path: &Path,
+        access: &Access,
+        id: DiskId,
+    ) -> Result<VhostServer, ServerError> {
+        VhostServer::start(path, access, self.engine.clone(), id, self.memory, &self.reactor)
+    }
+
     /// Makes a disk's vhost-user socket, also in its machine's directory.
     fn listen_for(&self, disk: &OpenDisk, id: DiskId) -> Result<VhostServer, PlaneError> {
         let (path, access) = (&disk.vhost_socket, &disk.access);
-        let server = VhostServer::start(path, access, self.engine.clone(), id, self.memory);
-        let server = server.map_err(failed)?;
+        let server = self.serve_at(path, access, id).map_err(failed)?;
         if let Some(machine) = &disk.machine {
             let nbd = self.nbd_server();
             self.machines.enter(machine, access, &disk.name, path, nbd.as_ref()).map_err(failed)?;
@@ -248,7 +259,7 @@ impl EnginePlane {
     /// Brings back the socket of a disk that stays in service.
     fn listen_again(&self, disk: &Name, id: DiskId, before: &VhostServer) {
         let (path, access) = (before.path(), before.access());
-        match VhostServer::start(path, &access, self.engine.clone(), id, self.memory) {
+        match self.serve_at(path, &access, id) {
             Ok(server) => drop(self.vhost().insert(disk.clone(), server)),
             Err(error) => {
                 return tracing::error!(%disk, %error, "the vhost-user socket is gone until a restart");
@@ -273,6 +284,10 @@ impl DataPlane for EnginePlane {
             .map(|(name, store)| (name.clone(), Engine::shard_of(store.id)))
             .collect();
         stalls.iter().map(|stall| translate::stall(stall, &stores)).collect()
+    }
+
+    fn waits(&self) -> Vec<ShardWaits> {
+        self.engine.waits().into_iter().map(translate::waits).collect()
     }
 
     fn add_datastore(

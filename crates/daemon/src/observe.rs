@@ -1,16 +1,18 @@
 //! The observer: samples the shards' counters once a second and computes the rates between samples.
 
 use crate::trouble_log::TroubleLog;
+use headgate_api::blame::Blame;
 use headgate_api::moves::MoveState;
 use headgate_api::top::{
     LatencyMicros, Load, NarrowedWindow, Top, TopDatastore, TopDisk, TopStream,
 };
 use headgate_api::types::{Datastore, Disk};
 use headgate_control::Control;
+use headgate_events::{Condition, ConditionKind, Conditions, Subject};
 use headgate_model::Name;
 use headgate_model::{DatastoreSample, DiskSample, StreamSample};
 use headgate_stats::{DiskSnapshot, HistogramSnapshot};
-use headgate_units::Nanos;
+use headgate_units::{Iops, Nanos};
 use std::collections::VecDeque;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -66,6 +68,7 @@ impl Observer {
             let (control, history) = (control.clone(), history.clone());
             std::thread::Builder::new().name("headgate-observe".into()).spawn(move || {
                 let mut troubles = TroubleLog::default();
+                let mut conditions = Conditions::default();
                 loop {
                     match control.sample() {
                         Ok(sample) => {
@@ -78,6 +81,7 @@ impl Observer {
                         }
                         Err(e) => tracing::warn!(error = %e, "no statistics"),
                     }
+                    tell_conditions(&control, &history, &mut conditions);
                     if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
                         return;
                     }
@@ -99,6 +103,56 @@ impl Observer {
         top.copies.retain(|one| !one.state.is_over());
         top
     }
+
+    /// What a disk's requests waited for, and behind whom, over the last five seconds.
+    pub fn blame(&self, name: &Name) -> Option<Blame> {
+        let history = self.history.read().unwrap_or_else(PoisonError::into_inner);
+        let of_disk = |sample: &Arc<Sample>| {
+            let store = sample.iter().find(|store| disk(store, name).is_some())?;
+            Some((store.name.clone(), disk(store, name)?.clone()))
+        };
+        let seen: Vec<(Name, DiskSample)> = history.0.iter().filter_map(of_disk).collect();
+        let (datastore, now) = seen.last()?;
+        let (_, oldest) = seen.iter().find(|(on, _)| on == datastore)?;
+        blame(oldest, now)
+    }
+}
+
+/// Tells what begins to be wrong, and what is over.
+fn tell_conditions(control: &Control, history: &RwLock<History>, known: &mut Conditions) {
+    let kept: Vec<Arc<Sample>> =
+        history.read().unwrap_or_else(PoisonError::into_inner).0.iter().cloned().collect();
+    let Some(last) = kept.last() else { return };
+    let mut standing = control.conditions(last);
+    standing.extend(missed(&kept));
+    standing.extend(control.stalls().into_iter().map(|stall| Condition {
+        kind: ConditionKind::Stalled,
+        object: Subject::new("shard", stall.shard.to_string()),
+        disks: Vec::new(),
+        why: Some(stall.reason),
+    }));
+    let now = last.iter().map(|store| store.stats.at).max().unwrap_or(Nanos::ZERO);
+    for entry in known.see(now, standing, |subject| control.has(subject)) {
+        control.note(entry);
+    }
+}
+
+/// Reservations that are missed.
+fn missed(history: &[Arc<Sample>]) -> Vec<Condition> {
+    let mut found = Vec::new();
+    let Some(last) = history.last() else { return found };
+    for store in last.iter() {
+        let Some(span) = Span::of(history, &store.name) else { continue };
+        for now in store.disks.iter().filter(|disk| disk.queued > 0) {
+            let Some(reservation) = now.policy.reservation else { continue };
+            if let Some(iops) = span.missed(now, reservation) {
+                let why = format!("{iops:.0} of {reservation} normalised IOs per second");
+                let kind = ConditionKind::Missed;
+                found.push(Condition::of_disk(kind, now.name.as_str(), Some(why)));
+            }
+        }
+    }
+    found
 }
 
 impl Drop for Observer {
@@ -169,6 +223,12 @@ fn streams(before: &DiskSample, now: &DiskSample) -> Vec<TopStream> {
     moved.into_iter().map(stream).collect()
 }
 
+/// What a disk waited for between two samples.
+fn blame(before: &DiskSample, now: &DiskSample) -> Option<Blame> {
+    let seconds = now.stats.at.since(before.stats.at).as_secs_f64();
+    Blame::of(seconds, &now.waits.since(&before.waits))
+}
+
 /// The samples of one datastore that a view is made of.
 struct Span<'a> {
     /// Where the judgement of promises starts.
@@ -187,6 +247,18 @@ impl<'a> Span<'a> {
         let now = *all.last()?;
         let before = all[all.len().saturating_sub(SHOWN + 1)];
         Some(Span { oldest: all[0], before, now, all })
+    }
+
+    /// What a disk got, in normalised IOs per second, if its requests waited and that was less than
+    /// was reserved for it.
+    fn missed(&self, now: &DiskSample, reservation: Iops) -> Option<f64> {
+        let old = disk(self.oldest, &now.name).filter(|old| old.stats.at < now.stats.at)?;
+        let got = now.stats.since(&old.stats).normalised_iops;
+        let waited = self.all.iter().all(|s| disk(s, &now.name).is_some_and(|d| d.queued > 0));
+        // What a disk holds for its storage's trouble asks for nothing.
+        let asked = self.all.len() == KEPT && waited && now.trouble.hold.is_none();
+        let held = got * 100.0 >= (reservation.get() * HELD_PERCENT) as f64;
+        (asked && !held).then_some(got)
     }
 
     fn narrowed(&self) -> Option<NarrowedWindow> {
@@ -227,6 +299,7 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk 
         needed_depth: None,
         latency: None,
         share_achieved: None,
+        blame: None,
     };
     let Some((span, now)) = span.and_then(|span| Some((span, disk(span.now, &info.name)?))) else {
         return view;
@@ -242,14 +315,11 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk 
     else {
         return view;
     };
+    view.blame = blame(oldest, now);
     let interval = now.stats.since(&oldest.stats);
     if let Some(reservation) = policy.reservation {
         view.reservation_achieved = Some(interval.achieved_reservation(reservation));
-        let waited = span.all.iter().all(|s| disk(s, &info.name).is_some_and(|d| d.queued > 0));
-        let held = interval.normalised_iops * 100.0 >= (reservation.get() * HELD_PERCENT) as f64;
-        // What a disk holds for its storage's trouble asks for nothing.
-        let asked = span.all.len() == KEPT && waited && now.trouble.hold.is_none();
-        view.reservation_missed = asked && !held;
+        view.reservation_missed = span.missed(now, reservation).is_some();
     }
     if interval.outstanding > 0.0 {
         let datastore = span.now.stats.since(&span.oldest.stats);

@@ -6,10 +6,11 @@ use headgate_engine::snapshot::{self, RemoteState};
 use headgate_engine::{EngineError, HoldReads, HoldWrites, Priorities, ResizeError, TroublePolicy};
 use headgate_model::{
     BlockSizes, ConnectionState, DiskSample, Ended, ErrorSample, FlashSample, HoldSample, Name,
-    NarrowedSample, NotResized, Noted, PlaneError, Policy, PriorityRecord, PriorityScope,
-    ReadErrors, Scheduler, Settled, StreamSample, TroubleSample, WriteErrors, Writes,
+    NarrowedSample, NeighbourWait, NotResized, Noted, PlaneError, Policy, PriorityRecord,
+    PriorityScope, ReadErrors, Scheduler, Sender, Settled, StreamSample, TroubleSample, Waits,
+    WriteErrors, Writes,
 };
-use headgate_model::{ReceivedIos, ServerConnection};
+use headgate_model::{ReceivedIos, ServerConnection, ShardWaits};
 use headgate_nbd::counters::Counting;
 use headgate_qos::window::DiskTotals;
 use headgate_qos::{Cost, PriorityPolicy, SchedulerKind};
@@ -59,7 +60,7 @@ fn connection(remote: snapshot::RemoteSnapshot) -> headgate_model::Connection {
 fn server(server: snapshot::ServerSnapshot) -> ServerConnection {
     let whole = |millionths: u64| millionths / 1_000_000;
     let received = match server.counting {
-        Counting::Agreed => Some(ReceivedIos {
+        Counting::Agreed(_) => Some(ReceivedIos {
             ios: whole(server.received.all),
             by_reservation: whole(server.received.by_reservation),
         }),
@@ -70,9 +71,11 @@ fn server(server: snapshot::ServerSnapshot) -> ServerConnection {
         state: of_state(server.state),
         reason: server.reason,
         reconnects: server.reconnects,
+        connections: server.connections,
         outstanding: server.outstanding,
         waiting: server.waiting,
         latency_ns: server.latency.map(|latency| latency.0),
+        window_thousandths: server.window.map(|window| window.0 / 1_000),
         received,
         policy: None,
     }
@@ -166,12 +169,35 @@ fn block_sizes(disk: &snapshot::DiskSnapshot) -> BlockSizes {
     BlockSizes { logical, physical, alignment_offset, minimum_io, optimal_io }
 }
 
+/// What a disk's requests waited for. Disks of the daemon's own are nobody's neighbours by name.
+fn disk_waits(disk: &snapshot::DiskSnapshot) -> Waits {
+    let named = disk.neighbours.iter().filter_map(|one| {
+        let sender = match one.sender {
+            snapshot::Sender::Clients => Sender::Clients,
+            snapshot::Sender::Copy => Sender::Copy,
+        };
+        let (entered, waited) = (one.entered, one.waited);
+        Some(NeighbourWait { disk: one.name.parse().ok()?, sender, entered, waited })
+    });
+    let times = disk.waits.clone().unwrap_or_default();
+    Waits {
+        device: times.device,
+        limit: times.limit,
+        own: times.own,
+        window: times.window,
+        neighbours: times.neighbours,
+        held: disk.stats.held_time,
+        named: named.collect(),
+    }
+}
+
 pub(super) fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSample {
     let flash = |flash: snapshot::FlashSnapshot| FlashSample {
         counters: flash.counters,
         standing: flash.standing,
     };
     DiskSample {
+        waits: disk_waits(&disk),
         name,
         policy: policy(&disk),
         priorities: priority_record(&disk.priorities),
@@ -186,6 +212,19 @@ pub(super) fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSampl
         stats: disk.stats,
         trouble: trouble(&disk.trouble),
         flash: disk.flash.map(flash),
+    }
+}
+
+/// How a shard waits for work.
+pub(crate) fn waits(waits: headgate_engine::ShardWaits) -> ShardWaits {
+    ShardWaits {
+        shard: waits.shard,
+        incumbent: waits.incumbent.name(),
+        trials: waits.trials,
+        changes: waits.changes,
+        served: waits.served,
+        cpu: waits.cpu,
+        spent: waits.spent.map(|(mode, time)| (mode.name(), time)).into(),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::error::{EngineError, ShardGone};
 use crate::kernel::mailbox::Mailbox;
 use crate::pulse::{Activity, InKernel, Pulse, Stall};
 use crate::shard::Shard;
+use crate::waits::{ShardWaits, Waits};
 use headgate_units::Nanos;
 use std::collections::BTreeMap;
 use std::io;
@@ -24,6 +25,7 @@ pub(crate) struct Member {
     /// Whose datastores alone it takes.
     pub group: Option<ShardGroup>,
     pub pulse: Arc<Pulse>,
+    pub waits: Arc<Waits>,
     /// The names of its disks, by their numbers.
     disks: Mutex<BTreeMap<usize, String>>,
 }
@@ -37,7 +39,7 @@ const END: Duration = Duration::from_millis(2);
 impl Member {
     pub(crate) fn new(
         mailbox: Mailbox<Shard>,
-        pulse: Arc<Pulse>,
+        (pulse, waits): (Arc<Pulse>, Arc<Waits>),
         thread: JoinHandle<io::Result<()>>,
         group: Option<ShardGroup>,
     ) -> Member {
@@ -47,6 +49,7 @@ impl Member {
             datastores: AtomicUsize::new(0),
             group,
             pulse,
+            waits,
             disks: Mutex::default(),
         }
     }
@@ -157,5 +160,15 @@ impl Engine {
             stall
         };
         self.members.iter().enumerate().filter_map(look).collect()
+    }
+
+    /// How the shards wait for work, in their order. Waits for none of them.
+    pub fn waits(&self) -> Vec<ShardWaits> {
+        let name = |(n, member): (usize, &Member)| match &member.group {
+            Some(group) => group.name.clone(),
+            None => n.to_string(),
+        };
+        let members = self.members.iter().enumerate();
+        members.map(|each| each.1.waits.read(&name(each))).collect()
     }
 }

@@ -16,6 +16,12 @@ pub(crate) fn boottime() -> Nanos {
     Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
+/// Processor time that the calling thread has had.
+pub(crate) fn thread_cpu() -> Nanos {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
 /// `CLOCK_REALTIME`, which stamps files: since 1970. It may be set to anything at any time.
 pub(crate) fn realtime() -> Nanos {
     let now = clock_gettime(ClockId::Realtime);

@@ -12,14 +12,17 @@ use crate::pulse::Pulse;
 use crate::request::{DiskInfo, Writes};
 use crate::shard::Shard;
 use crate::shard::control::{Attached, NewPort};
-use crate::snapshot::{DatastoreSnapshot, Period};
+use crate::shard::waiting::Waiter;
+use crate::snapshot::{DatastoreSnapshot, NeighbourSnapshot, Period, Sender};
 use crate::trouble::TroublePolicy;
+use crate::waits::{Waiting, Waits};
 use headgate_devices::layer::TracePart;
 use headgate_devices::{LayerSpec, Layers};
 use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, AnyScheduler, Policy, SchedulerKind};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,6 +57,8 @@ pub struct EngineConfig {
     pub groups: Vec<ShardGroup>,
     /// Whether they are pinned.
     pub pin: Pin,
+    /// How they wait for work.
+    pub waiting: Waiting,
 }
 
 impl Default for EngineConfig {
@@ -61,7 +66,12 @@ impl Default for EngineConfig {
     /// the guests first.
     fn default() -> EngineConfig {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        EngineConfig { shards: (cpus / 2).clamp(1, 8), groups: Vec::new(), pin: Pin::No }
+        EngineConfig {
+            shards: (cpus / 2).clamp(1, 8),
+            groups: Vec::new(),
+            pin: Pin::No,
+            waiting: Waiting::default(),
+        }
     }
 }
 
@@ -124,14 +134,15 @@ impl Engine {
         for (n, (name, group)) in common.chain(own).enumerate() {
             let (mailbox, inbox) = Mailbox::new().map_err(EngineError::Start)?;
             let (ready, started) = sync_channel(1);
-            let pulse = Arc::new(Pulse::default());
+            let (pulse, waits) = (Arc::new(Pulse::default()), Arc::new(Waits::default()));
+            let waiter = Waiter::new(config.waiting, n as u64, waits.clone());
             let thread = {
                 let (mailbox, name, pulse) = (mailbox.clone(), name.clone(), pulse.clone());
                 // The ring belongs to the thread that made it (single issuer), so the thread makes
                 // it.
                 move || {
                     prepare_thread(n, config.pin);
-                    match Shard::new(&name, mailbox, inbox, pulse) {
+                    match Shard::new(&name, mailbox, inbox, pulse, waiter) {
                         Ok(shard) => {
                             let _ = ready.send(Ok(()));
                             shard.run().inspect_err(
@@ -148,7 +159,7 @@ impl Engine {
             let thread =
                 std::thread::Builder::new().name(name).spawn(thread).map_err(EngineError::Start)?;
             started.recv().map_err(|_| ShardGone)?.map_err(EngineError::Start)?;
-            members.push(Member::new(mailbox, pulse, thread, group.cloned()));
+            members.push(Member::new(mailbox, (pulse, waits), thread, group.cloned()));
         }
         Ok(Engine { members: Arc::new(members) })
     }
@@ -458,6 +469,7 @@ impl Engine {
             }
             // A disk closed meanwhile would be counted twice or not at all.
             if self.call(shard, |s| s.closures())? == before {
+                stores.iter_mut().for_each(|(_, store)| store.name_neighbours());
                 return Ok(stores);
             }
         }
@@ -478,6 +490,28 @@ impl crate::snapshot::DiskSnapshot {
     /// Whether this is the disk with this identity, in the datastore's shard.
     pub fn is(&self, disk: DiskId) -> bool {
         disk.key == self.key
+    }
+}
+
+impl DatastoreSnapshot {
+    /// Gives neighbours their names. Those that are gone have none.
+    fn name_neighbours(&mut self) {
+        let senders = [Sender::Clients, Sender::Copy];
+        let queues = self.disks.iter().enumerate().flat_map(|(n, disk)| {
+            let of_disk = disk.queues.iter().zip(senders);
+            of_disk.filter_map(move |(queue, sender)| Some(((*queue)?, (n, sender))))
+        });
+        let queues: HashMap<_, _> = queues.collect();
+        for n in 0..self.disks.len() {
+            let times = self.disks[n].waits.as_ref();
+            let named = times.into_iter().flat_map(|times| &times.named).filter_map(|one| {
+                let (whose, sender) = *queues.get(&one.disk)?;
+                let name = self.disks[whose].name.clone();
+                let (entered, waited) = (one.entered, one.waited);
+                Some(NeighbourSnapshot { name, sender, entered, waited })
+            });
+            self.disks[n].neighbours = named.collect();
+        }
     }
 }
 

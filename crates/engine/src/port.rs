@@ -24,6 +24,7 @@
 
 use crate::request::{Completion, DiskInfo, Request};
 use headgate_qos::ServedElsewhere;
+use headgate_qos::window::Slots;
 use headgate_units::Nanos;
 use std::any::Any;
 use std::io;
@@ -68,6 +69,8 @@ pub enum PollResult {
 pub enum PollMode {
     /// The shard polls the port until it calls [`Port::disarm_poll`].
     Polled,
+    /// The same, and some answers are to be held back from a client that is being woken.
+    Held,
     /// By events of its file descriptors.
     Events,
 }
@@ -198,6 +201,12 @@ pub trait PortIo {
     /// The port's disk was served at other servers: in force from the next decision on
     /// ([`headgate_qos::dmclock`]).
     fn served_elsewhere(&mut self, elsewhere: ServedElsewhere);
+
+    /// How many requests may be at the disk's storage at once, those of its other disks too; `None`
+    /// while the disk's requests go elsewhere first, as they do while it is moved or copied.
+    fn window(&self) -> Option<Slots> {
+        None
+    }
 
     /// Queues a request, after [`room`](PortIo::room) answered at least one. `buffers` is copied;
     /// it is empty unless the operation moves data.

@@ -5,9 +5,9 @@ use crate::request::{Access, IoError};
 use crate::topology::Topology;
 use crate::trouble::TroublePolicy;
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
-use headgate_nbd::counters::{Counting, Received};
+use headgate_nbd::counters::{Counting, Received, Window};
 use headgate_qos::window::{Observation, Slots};
-use headgate_qos::{Cost, LatencyStanding, LearnedCosts, Policy, Promise};
+use headgate_qos::{Cost, LatencyStanding, LearnedCosts, Policy, Promise, WaitTimes};
 use headgate_stats::{ErrorCounts, ErrorOp};
 use headgate_units::{Bytes, Nanos, Priority};
 
@@ -86,10 +86,38 @@ pub struct DiskSnapshot {
     pub remote: Option<RemoteSnapshot>,
     /// Counters and histograms since the disk was opened.
     pub stats: headgate_stats::DiskSnapshot,
+    /// Its queues in the scheduler: that of its clients, and that of a copy of it.
+    pub(crate) queues: [Option<headgate_qos::DiskId>; 2],
+    /// Where the time of its clients' requests went since it was opened.
+    pub waits: Option<WaitTimes>,
+    /// The neighbours that took the most of that.
+    pub neighbours: Vec<NeighbourSnapshot>,
     /// What its storage failed, and what it holds for that.
     pub trouble: TroubleSnapshot,
     /// On an emulated flash drive: what that did for it.
     pub flash: Option<FlashSnapshot>,
+}
+
+/// What a disk's requests waited for those of a neighbour at the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeighbourSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Whose requests they were.
+    pub sender: Sender,
+    /// Another number than before says that it was left out in between, and began anew.
+    pub entered: u32,
+    /// For how long, in request-nanoseconds, since it entered.
+    pub waited: u64,
+}
+
+/// Who sends a disk's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// Its clients.
+    Clients,
+    /// A copy that is made of it.
+    Copy,
 }
 
 /// What a disk's storage failed, and what the disk holds for that.
@@ -197,8 +225,10 @@ pub struct ServerSnapshot {
     pub state: RemoteState,
     /// Why there is none, while there is none.
     pub reason: Option<String>,
-    /// Connections made after the first one was lost.
+    /// Connections made for ones that were lost.
     pub reconnects: u64,
+    /// Connections of now.
+    pub connections: usize,
     /// Commands that it owes an answer.
     pub outstanding: usize,
     /// Commands that are to be sent.
@@ -208,6 +238,8 @@ pub struct ServerSnapshot {
     pub latency: Option<Nanos>,
     /// Whether it counts what the disk receives.
     pub counting: Counting,
+    /// The window of its storage behind the export, as it said last, if it says that.
+    pub window: Option<Window>,
     /// What the disk has received there, as the server has said.
     pub received: Received,
 }

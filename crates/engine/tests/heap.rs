@@ -16,7 +16,9 @@ use headgate_engine::{
 };
 use headgate_nbd_io::ClientTls;
 use headgate_qos::{Policy, SchedulerKind};
-use headgate_stripe::{DATA_AT, HostName, LABEL_LEN, Label, Layout as Stripes, Lease, StripeId};
+use headgate_stripe::{
+    DATA_AT, HostName, LABEL_LEN, Label, Layout as Stripes, Lease, Stage, StripeId,
+};
 use headgate_units::{Bytes, Iops};
 use server::Server;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -134,7 +136,7 @@ fn striped() -> (Vec<Server>, Image) {
     let mut servers = Vec::new();
     let member = |index| {
         let server = Server::start(layout.member_size().0.max(DATA_AT.0) as usize);
-        let label = Label { id, index, layout, lease };
+        let label = Label { id, index, layout, lease, stage: Stage::Made };
         server.state().counts = Some([1_000_000, 500_000]);
         server.state().content[..LABEL_LEN].copy_from_slice(&label.to_bytes());
         let uri = server.uri("disk");

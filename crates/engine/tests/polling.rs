@@ -11,7 +11,8 @@ use headgate_engine::port::{
 };
 use headgate_engine::request::{Completion, DiskInfo, Op, Request};
 use headgate_engine::{
-    BackendSpec, Caching, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image, PortRef,
+    BackendSpec, Caching, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image, Mode,
+    PortRef, Waiting,
 };
 use headgate_qos::{Policy, SchedulerKind};
 use std::io::{Read, Write};
@@ -22,12 +23,20 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::{Client, PATIENCE};
 
-const ROUNDS: u64 = 30_000;
+/// How shards wait, and how many rounds each serves. One that chooses goes from mode to mode.
+const WAYS: [(Waiting, u64); 5] = [
+    (Waiting::Adaptive, 30_000),
+    (Waiting::Plain, 3_000),
+    (Waiting::Poll, 6_000),
+    (Waiting::Only(Mode::PollClient), 12_000),
+    (Waiting::Only(Mode::HoldAnswers), 12_000),
+];
 const BLOCK: u64 = 4096;
 
-fn engine(disks: usize) -> (Engine, Vec<DiskId>, tempfile::TempDir) {
+fn engine(disks: usize, waiting: Waiting) -> (Engine, Vec<DiskId>, tempfile::TempDir) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let engine = Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap();
+    let engine =
+        Engine::start(EngineConfig { shards: 1, waiting, ..EngineConfig::default() }).unwrap();
     let datastore = engine
         .add_datastore(DatastoreSpec {
             name: "null".into(),
@@ -101,7 +110,7 @@ impl RingPort {
                 // SAFETY: no buffers.
                 unsafe { io.submit(request, &[]) };
             }
-            self.polled = io.poll_mode() == PollMode::Polled;
+            self.polled = io.poll_mode() != PollMode::Events;
             if self.polled || self.arm() == PollResult::Idle {
                 return;
             }
@@ -163,9 +172,9 @@ impl Port for RingPort {
 }
 
 /// Offers in rounds and waits for the answers to each, while `beside` happens every 1,000 rounds.
-fn drive(shared: &Shared, mut beside: impl FnMut(u64)) {
+fn drive(shared: &Shared, rounds: u64, mut beside: impl FnMut(u64)) {
     let mut offered = 0;
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let batch = 1 + round % 7;
         let before = offered;
         offered += batch;
@@ -192,7 +201,7 @@ fn drive(shared: &Shared, mut beside: impl FnMut(u64)) {
         pause(round);
     }
     println!(
-        "{} of {ROUNDS} rounds were found by looking",
+        "{} of {rounds} rounds were found by looking",
         shared.by_looks.load(Ordering::Relaxed)
     );
 }
@@ -217,9 +226,16 @@ fn ring(engine: &Engine, disk: DiskId) -> (Arc<Shared>, PortRef) {
 #[test]
 fn a_ring_that_is_looked_at_and_kicked_in_turns_misses_no_request() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    let (engine, disks, _dir) = engine(2);
+    for (waiting, rounds) in WAYS {
+        println!("{waiting:?}");
+        looked_at_and_kicked(waiting, rounds);
+    }
+}
+
+fn looked_at_and_kicked(waiting: Waiting, rounds: u64) {
+    let (engine, disks, _dir) = engine(2, waiting);
     let (shared, port) = ring(&engine, disks[0]);
-    drive(&shared, |round| {
+    drive(&shared, rounds, |round| {
         // Another client's work ends the looking; that client leaves again.
         let other = Client::new(&engine, disks[1]);
         assert_eq!(other.run(Op::Read, 0, BLOCK).0, Ok(()));
@@ -324,7 +340,14 @@ impl Port for EchoPort {
 #[test]
 fn a_socket_that_is_tried_and_polled_in_turns_loses_no_byte() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    let (engine, disks, _dir) = engine(2);
+    for (waiting, rounds) in WAYS {
+        println!("{waiting:?}");
+        tried_and_polled(waiting, rounds / 3);
+    }
+}
+
+fn tried_and_polled(waiting: Waiting, rounds: u64) {
+    let (engine, disks, _dir) = engine(2, waiting);
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     ours.set_read_timeout(Some(PATIENCE)).unwrap();
     // SAFETY: a `msghdr` is numbers and pointers, for which zero is a value.
@@ -342,7 +365,7 @@ fn a_socket_that_is_tried_and_polled_in_turns_loses_no_byte() {
     // A turn begins the first receive; a message to the port makes one.
     let port = engine.attach(disks[0], move |_| Box::new(port)).unwrap();
     let mut answer = Vec::new();
-    for round in 0..ROUNDS / 3 {
+    for round in 0..rounds {
         // Now and then more than a socket holds.
         let len: u32 = if round % 97 == 0 { 3 << 20 } else { 1 + (round % 5000) as u32 };
         ours.write_all(&len.to_le_bytes()).unwrap();

@@ -11,6 +11,7 @@ use headgate_engine::{
     BackendSpec, Caching, CutOff, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
     HoldWrites, Image, TroublePolicy,
 };
+use headgate_frontends::vhost::reactor::Reactor;
 use headgate_frontends::vhost::server::{ServerError, VhostServer};
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::{Bytes, Iops};
@@ -69,6 +70,7 @@ impl Host {
             self.engine.clone(),
             self.disk,
             Default::default(),
+            &Reactor::start().unwrap(),
         )
         .unwrap()
     }
@@ -440,12 +442,34 @@ fn a_second_front_end_is_refused_and_the_first_undisturbed() {
             &Access::default(),
             host.engine.clone(),
             host.disk,
-            Default::default()
+            Default::default(),
+            &Reactor::start().unwrap()
         ),
         Err(ServerError::InUse(_))
     ));
     server.stop_listening();
     assert!(!host.socket.exists());
+}
+
+#[test]
+fn a_server_stops_listening_whoever_is_coming_in() {
+    let host = Host::new(BackendSpec::Files);
+    for round in 0..300 {
+        let mut server = host.serve();
+        let path = host.socket.clone();
+        let coming = std::thread::spawn(move || {
+            // Until nobody listens any more.
+            while UnixStream::connect(&path).is_ok() {}
+        });
+        let (end, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            server.stop_listening();
+            let _ = end.send(server);
+        });
+        let stopped = ended.recv_timeout(PATIENCE);
+        assert!(stopped.is_ok(), "round {round}: it goes on listening");
+        coming.join().unwrap();
+    }
 }
 
 #[test]
@@ -509,9 +533,16 @@ fn stopping_the_server_drains_what_was_taken() {
     host.engine.close_disk(host.disk, PATIENCE).unwrap();
     // A new process, the same front-end: what was not taken, or not answered, is served now.
     let (engine, disk) = Host::open(&host.dir.path().join("disk.raw"), BackendSpec::Files);
-    let _server =
-        VhostServer::start(&host.socket, &Access::default(), engine, disk, Default::default())
-            .unwrap();
+    let reactor = Reactor::start().unwrap();
+    let _server = VhostServer::start(
+        &host.socket,
+        &Access::default(),
+        engine,
+        disk,
+        Default::default(),
+        &reactor,
+    )
+    .unwrap();
     let _frontend = guest.connect(&host.socket);
     while guest.queues[0].driver.in_flight() > 0 {
         assert_eq!(guest.wait(0).1.status, 0);

@@ -10,6 +10,8 @@
 //! |---|---|---|
 //! | intervals of disks and datastores | each | 24 h |
 //! | distributions of a disk's workload profile | an hour | 30 days |
+//! | accounts of a disk: what it was promised and got, and what it waited for | a minute | 24 h |
+//! | the same | an hour | 62 days |
 //! | totals of a datastore, with a few points for its model | an hour | 30 days |
 //! | the last valid model of a datastore | | until there is a better one |
 //! | the history of a removed disk, for one that continues it | | 7 days |
@@ -18,6 +20,7 @@
 //! A daemon that is killed loses at most the last five minutes. Disks are served even if history
 //! cannot be written; the log reports it.
 
+mod account;
 mod clock;
 mod known;
 mod learnt;
@@ -28,6 +31,7 @@ pub mod testing;
 mod totals;
 mod writer;
 
+pub use account::{Account, CAUSES};
 pub use clock::wall_clock;
 pub use known::{Known, Predecessor};
 pub use learnt::{Learnt, Source};
@@ -47,6 +51,30 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::SamplesFile;
 use writer::{HistorySource, Writer};
+
+/// How long the accounts are that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// Of one minute each.
+    Minute,
+    /// Of one hour each.
+    Hour,
+}
+
+impl Span {
+    /// How many seconds.
+    pub fn seconds(self) -> i64 {
+        match self {
+            Span::Minute => 60,
+            Span::Hour => 3_600,
+        }
+    }
+
+    /// When the one began that this second is in.
+    pub fn begin(self, second: i64) -> i64 {
+        second.div_euclid(self.seconds()) * self.seconds()
+    }
+}
 
 /// All samples of a daemon.
 pub struct Samples {
@@ -246,6 +274,33 @@ impl Samples {
             }
         }
         Ok(hours)
+    }
+
+    /// The accounts of all disks, or of one, that begin within these seconds since 1970: by the
+    /// minute, of which a day is kept, or by the hour. Those of removed disks are among them.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn accounts(
+        &self,
+        disk: Option<&Name>,
+        within: std::ops::Range<i64>,
+        span: Span,
+    ) -> Result<BTreeMap<Name, BTreeMap<i64, Account>>, SamplesError> {
+        self.writer.settle();
+        let mut accounts = lock(&self.file).accounts(disk, &within, span)?;
+        let recorder = lock(&self.recorder);
+        let lately = recorder.chunk().accounts.iter();
+        for (name, minutes) in lately.filter(|(name, _)| disk.is_none_or(|disk| disk == *name)) {
+            for (&minute, account) in minutes {
+                let at = span.begin(minute);
+                if within.contains(&at) {
+                    let of_disk = accounts.entry(name.clone()).or_default();
+                    of_disk.entry(at).or_default().merge(account);
+                }
+            }
+        }
+        Ok(accounts)
     }
 
     fn intervals(&self, datastore: &Name) -> Result<Vec<(Nanos, StoreInterval)>, SamplesError> {

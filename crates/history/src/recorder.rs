@@ -1,3 +1,4 @@
+use super::account::{Accountant, Minutes};
 use super::totals::StoreHour;
 use headgate_model::Name;
 use headgate_model::{DatastoreSample, DiskSample, LimitMode, Policy};
@@ -54,6 +55,8 @@ pub(super) struct Chunk {
     pub stores: BTreeMap<Name, Vec<StoreInterval>>,
     /// Hourly totals of datastores.
     pub hours: BTreeMap<Name, BTreeMap<i64, StoreHour>>,
+    /// Accounts of disks, by the minute.
+    pub accounts: BTreeMap<Name, Minutes>,
 }
 
 impl Chunk {
@@ -101,6 +104,7 @@ pub(super) fn with_ends<T: Copy>(
 /// Makes intervals of samples, and gathers them.
 pub(super) struct Recorder {
     period: Nanos,
+    accountant: Accountant,
     last: Option<Arc<Vec<DatastoreSample>>>,
     began: Nanos,
     chunk: Chunk,
@@ -115,6 +119,7 @@ impl Recorder {
         let period = Nanos(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
         Recorder {
             period,
+            accountant: Accountant::default(),
             last: None,
             began: Nanos::ZERO,
             chunk: Chunk { period, ..Chunk::default() },
@@ -126,6 +131,7 @@ impl Recorder {
     /// Takes a sample if it is due, by the clock of the samples; answers what was gathered when
     /// that is long enough. O(disks · buckets).
     pub fn observe(&mut self, now: Nanos, sample: &Arc<Vec<DatastoreSample>>) -> Option<Chunk> {
+        self.accountant.see(now, sample, &mut self.chunk.accounts);
         let at = |sample: &[DatastoreSample]| sample.iter().map(|store| store.stats.at).max();
         let Some(last) = &self.last else {
             (self.last, self.began) = (Some(sample.clone()), now);

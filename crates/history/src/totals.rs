@@ -16,7 +16,7 @@ const SPLIT: u32 = 4;
 pub struct Latencies(BTreeMap<u16, u64>);
 
 impl Latencies {
-    fn add(&mut self, seen: &HistogramSnapshot) {
+    pub(crate) fn add(&mut self, seen: &HistogramSnapshot) {
         for (latency, count) in seen.buckets() {
             let micros = latency.0.div_ceil(1_000).max(1);
             let octave = micros.ilog2();
@@ -31,7 +31,7 @@ impl Latencies {
         }
     }
 
-    fn merge(&mut self, other: &Latencies) {
+    pub(crate) fn merge(&mut self, other: &Latencies) {
         for (&bucket, &count) in &other.0 {
             let mine = self.0.entry(bucket).or_default();
             *mine = mine.saturating_add(count);
@@ -70,6 +70,10 @@ pub struct Done {
 }
 
 impl Done {
+    pub(crate) fn merge(&mut self, other: &Done) {
+        self.add(other.count, other.bytes.0);
+    }
+
     fn add(&mut self, count: u64, bytes: u64) {
         self.count = self.count.saturating_add(count);
         self.bytes = Bytes(self.bytes.0.saturating_add(bytes));

@@ -87,12 +87,12 @@ impl Link {
         let (style, deadline) = (ReplyStyle::Allocation, Instant::now() + PATIENCE);
         let tls = ClientTls::by_uri();
         let dial = Dial { style, deadline, silence: Some(SILENCE), tls: &tls, policy: None };
-        let Opened { socket, info, allocation, .. } =
+        let Opened { socket, info, form, .. } =
             dial.open(uri).map_err(|e| failed(e.to_string()))?;
         socket.set_timeouts(None).map_err(told)?;
         let (mut receiving, end) =
             (socket.try_clone().map_err(told)?, socket.try_clone().map_err(told)?);
-        let shared = Arc::new(Shared { allocation, state: Mutex::default() });
+        let shared = Arc::new(Shared { allocation: form.allocation(), state: Mutex::default() });
         let with = shared.clone();
         let receiver = thread::Builder::new()
             .name("headgate-replies".into())

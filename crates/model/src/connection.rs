@@ -32,8 +32,11 @@ pub struct ServerConnection {
     pub state: ConnectionState,
     /// Why there is none, while there is none.
     pub reason: Option<String>,
-    /// Connections made after the first one was lost.
+    /// Connections made for ones that were lost.
     pub reconnects: u64,
+    /// Connections of now.
+    #[serde(default)]
+    pub connections: usize,
     /// Requests that the server owes an answer.
     pub outstanding: usize,
     /// Requests that wait to be sent to it.
@@ -41,6 +44,10 @@ pub struct ServerConnection {
     /// How long answers took of late, in nanoseconds: an exponential mean over some 64 of them.
     #[serde(default)]
     pub latency_ns: Option<u64>,
+    /// How many requests may be outstanding at the storage behind the export, those of other disks
+    /// and clients too, in thousandths: as the server said with its last answer, if it says that.
+    #[serde(default)]
+    pub window_thousandths: Option<u64>,
     /// What the disk has received there, where the server counts it
     /// (`docs/nbd-counters.md`) and is connected.
     pub received: Option<ReceivedIos>,

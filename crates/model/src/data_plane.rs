@@ -104,12 +104,34 @@ pub struct Stall {
     pub reason: String,
 }
 
+/// How a shard waits for work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardWaits {
+    /// Its number, or the name of its group.
+    pub shard: String,
+    /// The mode that it has found best.
+    pub incumbent: &'static str,
+    /// Trials of other modes that ended.
+    pub trials: u64,
+    /// How often the incumbent changed.
+    pub changes: u64,
+    /// Requests answered.
+    pub served: u64,
+    /// Processor time of its thread.
+    pub cpu: Nanos,
+    /// How long it was in each mode.
+    pub spent: Vec<(&'static str, Nanos)>,
+}
+
 /// Datastores and disks in service. Calls block until the shard confirms; none is made on the data
 /// path. A call of what [stands still](DataPlane::stalls) fails within seconds, and is not carried
 /// out later.
 pub trait DataPlane: LiveMoves + DiskCopies + Send + Sync {
     /// What does not answer, and has not for some seconds. Waits for nobody.
     fn stalls(&self) -> Vec<Stall>;
+
+    /// How its shards wait for work. Waits for none of them.
+    fn waits(&self) -> Vec<ShardWaits>;
 
     /// Brings a datastore into service; `directory` is where its images are, if it has one.
     ///

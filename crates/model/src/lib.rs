@@ -3,6 +3,8 @@
 //! words of who may connect; the crates that store, serve or display these things depend on it.
 
 mod block_sizes;
+mod change;
+mod class;
 mod connection;
 mod copies;
 mod data_plane;
@@ -14,20 +16,24 @@ mod overcommit;
 mod placement;
 mod plane_error;
 mod policy;
+mod policy_part;
 mod records;
 mod removed;
 mod sample;
 mod settled;
 mod stripes;
 mod trouble;
+mod waits;
 mod window;
 
 pub use block_sizes::BlockSizes;
+pub use change::Change;
+pub use class::{ClassRecord, FieldSource, PlannedRecord, sources};
 pub use connection::{
     Connection, ConnectionState, PolicyAnswer, PolicyAnswers, ReceivedIos, ServerConnection,
 };
 pub use copies::{ChangesSince, CopyEvent, CopyOrder, DiskCopies};
-pub use data_plane::{CutOff, DataPlane, LiveDisk, NotResized, Period, Probe, Stall};
+pub use data_plane::{CutOff, DataPlane, LiveDisk, NotResized, Period, Probe, ShardWaits, Stall};
 pub use lookback::{Lookback, UnknownLookback};
 pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace, MoveRecord, MoveStep};
 pub use name::{NAME_MAX, Name, NameError};
@@ -36,10 +42,11 @@ pub use overcommit::{Overcommit, UnknownOvercommit};
 pub use placement::{DatastorePlacement, DiskPlacement, EmptiedBy};
 pub use plane_error::{DENIED, PlaneError};
 pub use policy::{LimitMode, Policy};
+pub use policy_part::{PolicyField, PolicyPart, UnknownField};
 pub use records::{
-    Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
-    ExportRecord, Origin, PersistentReservations, PolicySource, PriorityRecord, PriorityScope,
-    RemoteRecord, Scheduler, SocketRecord, VmRecord, Writes,
+    Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskSettings,
+    DiskState, ExportRecord, Origin, PersistentReservations, PolicySource, PriorityRecord,
+    PriorityScope, RemoteRecord, Scheduler, SocketRecord, VmRecord, Writes,
 };
 pub use removed::{RemovedId, RemovedIdError, RemovedRecord, RemovedStep};
 pub use sample::{
@@ -50,6 +57,7 @@ pub use stripes::{
     MemberContent, MemberProbe, ServerLeases, ServerPolicy, StripeRecord, StripedDisk,
 };
 pub use trouble::{ErrorSample, FAILING, HoldSample, ReadErrors, TroubleSample, WriteErrors};
+pub use waits::{NeighbourWait, Sender, Waits};
 pub use window::{
     BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, UnknownWindowLaw,
     WindowLaw, WindowRecord,

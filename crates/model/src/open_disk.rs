@@ -2,6 +2,7 @@
 
 use crate::{Name, Noted, PlaneError, Policy, PriorityRecord, StripedDisk, Writes};
 use headgate_access::Access;
+use headgate_nbd::client::connections::Connections;
 use headgate_nbd::uri::Uri;
 use headgate_units::{AtomicNanos, Bytes};
 use std::any::Any;
@@ -22,6 +23,8 @@ pub struct RemoteDisk {
     pub stripe: Option<StripedDisk>,
     /// A session with the one, if there is one already; else the disk dials until it has one.
     pub session: Option<Session>,
+    /// How many connections there are to each, where it can have several.
+    pub connections: Connections,
 }
 
 /// A virtual machine, and its directory of sockets: those of its disks, and one over which NBD

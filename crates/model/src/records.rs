@@ -1,7 +1,10 @@
 //! Records of datastores, disks, virtual machines and exports, as the catalog stores them.
 
-use crate::{DatastorePlacement, DiskPlacement, Name, Policy, StripeRecord, WindowRecord};
+use crate::{
+    DatastorePlacement, DiskPlacement, Name, Policy, PolicyPart, StripeRecord, WindowRecord,
+};
 use headgate_devices::LayerSpec;
+use headgate_nbd::client::connections::Connections;
 use headgate_qos::ioprio::IoprioMap;
 use headgate_qos::{Batch, CostModel};
 use headgate_units::{Bytes, Iops, Nanos, Priority};
@@ -36,6 +39,9 @@ pub enum Backend {
     Nbd {
         /// The server's URI, without an export.
         server: String,
+        /// How many connections a disk has to it, where it can have several.
+        #[serde(default, skip_serializing_if = "is_one", with = "connections")]
+        connections: Connections,
     },
     /// NBD servers over which each disk is striped: it has an export of each.
     Stripe {
@@ -43,12 +49,35 @@ pub enum Backend {
         servers: Vec<String>,
         /// Of new disks: bytes that lie on one server before the next one has its turn.
         unit: Bytes,
+        /// How many connections a disk has to each of them, where it can have several.
+        #[serde(default, skip_serializing_if = "is_one", with = "connections")]
+        connections: Connections,
     },
     /// RAM disks. What they hold is lost when the daemon ends.
     Memory {
         /// What all disks may have together, in bytes.
         size: Bytes,
     },
+}
+
+fn is_one(connections: &Connections) -> bool {
+    *connections == Connections::ONE
+}
+
+/// A number of connections as its number.
+mod connections {
+    use super::Connections;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    pub(super) fn serialize<S: Serializer>(of: &Connections, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u8(of.get())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Connections, D::Error> {
+        Connections::new(u8::deserialize(from)?).map_err(Error::custom)
+    }
 }
 
 /// Whether a block device is reserved for the host that serves its disk, by persistent reservations
@@ -239,8 +268,10 @@ pub struct DiskRecord {
     pub vm: Option<Name>,
     /// Its size, a multiple of 4,096.
     pub size: Bytes,
-    /// Its policy.
+    /// Its policy: what its gateway, its class and its own settings make together.
     pub policy: Policy,
+    /// What was set at the disk itself.
+    pub set: DiskSettings,
     /// How far the work on it is.
     pub state: DiskState,
     /// On an NBD server: which export it is.
@@ -253,6 +284,24 @@ pub struct DiskRecord {
     pub origin: Option<Origin>,
     /// Who has set its policy, if that was not done here.
     pub set_by: Option<PolicySource>,
+}
+
+/// What was set at a disk itself, of which its policy is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskSettings {
+    /// The class that it has the rest from.
+    pub class: Option<Name>,
+    /// What it has in place of what its class says.
+    pub policy: PolicyPart,
+    /// The set of documents that made it.
+    pub applied_by: Option<Name>,
+}
+
+impl DiskSettings {
+    /// Of a disk of no class that has this policy.
+    pub fn of(policy: &Policy) -> DiskSettings {
+        DiskSettings { policy: PolicyPart::of(policy), ..DiskSettings::default() }
+    }
 }
 
 impl DiskRecord {

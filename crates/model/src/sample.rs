@@ -1,6 +1,7 @@
 //! Samples: the counters of datastores and disks at one instant, as the shards report them.
 
 use crate::connection::Connection;
+use crate::waits::Waits;
 use crate::{BlockSizes, Name, Policy, PriorityRecord, TroubleSample};
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::LearnedCosts;
@@ -73,6 +74,8 @@ pub struct DiskSample {
     pub remote: Option<Connection>,
     /// Counters since it was opened.
     pub stats: DiskSnapshot,
+    /// What its requests waited for since it was opened.
+    pub waits: Waits,
     /// What it has seen of its storage's trouble.
     pub trouble: TroubleSample,
     /// On an emulated flash drive: what that did for it.
@@ -96,6 +99,7 @@ impl DiskSample {
             clients: 1,
             remote: None,
             stats,
+            waits: Waits::default(),
             trouble: TroubleSample::default(),
             flash: None,
         }

@@ -4,10 +4,10 @@ use crate::Socket;
 use crate::client_tls::ClientTls;
 use crate::dial::Endpoint;
 use crate::handshake::{DialError, Reached, drive};
+use headgate_nbd::client::form::Form;
 use headgate_nbd::client::handshake::{
     ExportInfo, Handshake, HandshakeError, PolicyAnswer, ReplyStyle,
 };
-use headgate_nbd::counters::Counting;
 use headgate_nbd::uri::{Address, Security, Tls, Uri};
 use std::io;
 use std::time::{Duration, Instant};
@@ -35,12 +35,8 @@ pub struct Opened {
     pub socket: Socket,
     /// What the server says of the export.
     pub info: ExportInfo,
-    /// The number of the context `base:allocation`, where it was asked for and is there: without
-    /// one the server answers no request for block status.
-    pub allocation: Option<u32>,
-    /// Whether requests and replies say what the disk received, where that was asked for: see
-    /// [`headgate_nbd::counters`].
-    pub counters: Counting,
+    /// The form of the server's replies.
+    pub form: Form,
     /// What the server says to the policy, if one was announced.
     pub policy: Option<PolicyAnswer>,
 }
@@ -103,8 +99,7 @@ impl Dial<'_> {
 }
 
 fn opened(socket: Socket, info: ExportInfo, handshake: &Handshake) -> Opened {
-    let (allocation, counters) = (handshake.allocation(), handshake.counters());
-    Opened { socket, info, allocation, counters, policy: handshake.policy().cloned() }
+    Opened { socket, info, form: handshake.form(), policy: handshake.policy().cloned() }
 }
 
 fn transmission(reached: Reached) -> Result<ExportInfo, DialError> {

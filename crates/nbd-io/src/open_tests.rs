@@ -1,5 +1,6 @@
 use super::*;
 use crate::{handshake, say_goodbye};
+use headgate_nbd::counters::Version;
 use headgate_nbd::server::negotiation::{self, Catalog, ExportName, Negotiation, OpenError};
 use headgate_nbd::server::{Export, Writes};
 use headgate_nbd::wire::{Request, command};
@@ -160,17 +161,16 @@ fn unix(path: &Path, export: &str) -> Uri {
 }
 
 fn check(opened: Result<Opened, DialError>, server: thread::JoinHandle<Vec<u8>>) {
-    check_counted(opened, Counting::None, server);
+    check_counted(opened, Form::Simple, server);
 }
 
 fn check_counted(
     opened: Result<Opened, DialError>,
-    counting: Counting,
+    form: Form,
     server: thread::JoinHandle<Vec<u8>>,
 ) {
-    let Opened { mut socket, info, allocation, counters, .. } = opened.unwrap();
-    assert_eq!((info.size, info.max_block, allocation), (1 << 20, Some(32 << 20), None));
-    assert_eq!(counters, counting);
+    let Opened { mut socket, info, form: agreed, .. } = opened.unwrap();
+    assert_eq!((info.size, info.max_block, agreed), (1 << 20, Some(32 << 20), form));
     let mut reply = [0; 11];
     socket.set_timeouts(Some(Duration::from_secs(30))).unwrap();
     socket.read_exact(&mut reply).unwrap();
@@ -201,12 +201,14 @@ fn counters_are_there_where_the_server_has_them_and_the_export_is_open_anyhow() 
 
     let with = accept();
     let server = thread::spawn(move || serve(with.accept().unwrap().0));
-    check_counted(counted.open(&unix(&path, "db")), Counting::Agreed, server);
+    let newest = Form::Counted { version: Version::NEWEST, allocation: None };
+    check_counted(counted.open(&unix(&path, "db")), newest, server);
 
     let without = accept();
     let server =
         thread::spawn(move || serve(OtherVersion { stream: without.accept().unwrap().0, came: 0 }));
-    check_counted(counted.open(&unix(&path, "db")), Counting::None, server);
+    let two = Form::Counted { version: Version::Two, allocation: None };
+    check_counted(counted.open(&unix(&path, "db")), two, server);
 }
 
 #[test]
@@ -313,7 +315,8 @@ fn a_server_is_reached_over_tls_and_the_uri_may_name_it_and_the_certificates() {
     let (port, server) = secured_server(dir.path());
     let named = format!("nbds://127.0.0.1:{port}/db?tls-hostname=node7.example");
     let counted = Dial { style: ReplyStyle::Counted(None), ..dial(&tls) };
-    check_counted(counted.open(&uri(named)), Counting::Agreed, server);
+    let newest = Form::Counted { version: Version::NEWEST, allocation: None };
+    check_counted(counted.open(&uri(named)), newest, server);
 }
 
 #[test]

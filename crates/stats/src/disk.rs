@@ -60,6 +60,9 @@ pub struct DiskStats {
     outstanding: u64,
     /// `outstanding` integrated over time up to `seen`, in request-nanoseconds.
     outstanding_time: u128,
+    /// Requests that are held for the storage's trouble, and the same of them.
+    held: u64,
+    held_time: u128,
     seen: Nanos,
     reads: Direction,
     writes: Direction,
@@ -78,6 +81,8 @@ impl DiskStats {
         DiskStats {
             outstanding: 0,
             outstanding_time: 0,
+            held: 0,
+            held_time: 0,
             seen: now,
             reads: Direction::default(),
             writes: Direction::default(),
@@ -145,12 +150,19 @@ impl DiskStats {
     pub fn on_hold(&mut self, now: Nanos) {
         self.integrate(now);
         self.outstanding = self.outstanding.saturating_sub(1);
+        self.held += 1;
     }
 
     /// A request that was held goes on. O(1).
     pub fn on_resume(&mut self, now: Nanos) {
-        self.integrate(now);
+        self.on_held_withdraw(now);
         self.outstanding += 1;
+    }
+
+    /// The client took a request back that was held. O(1).
+    pub fn on_held_withdraw(&mut self, now: Nanos) {
+        self.integrate(now);
+        self.held = self.held.saturating_sub(1);
     }
 
     /// The request ended. `bytes` is the length of its range. What failed is counted as an error
@@ -222,6 +234,7 @@ impl DiskStats {
             others: self.others,
             outstanding: self.outstanding,
             outstanding_time: self.outstanding_time(at),
+            held_time: self.held_time + u128::from(self.held) * u128::from(at.since(self.seen).0),
             served: self.served,
             sequential: self.seeks.sequential(),
             seeks: self.seeks.snapshot(),
@@ -240,7 +253,9 @@ impl DiskStats {
 
     #[inline]
     fn integrate(&mut self, now: Nanos) {
-        self.outstanding_time += u128::from(self.outstanding) * u128::from(now.since(self.seen).0);
+        let passed = u128::from(now.since(self.seen).0);
+        self.outstanding_time += u128::from(self.outstanding) * passed;
+        self.held_time += u128::from(self.held) * passed;
         self.seen = self.seen.max(now);
     }
 }

@@ -127,6 +127,8 @@ pub struct DiskSnapshot {
     pub outstanding: u64,
     /// Requests outstanding, integrated over time, in request-nanoseconds.
     pub outstanding_time: u128,
+    /// Requests that were held for the storage's trouble, likewise. They are in nothing else here.
+    pub held_time: u128,
     /// Dispatches.
     pub served: Served,
     /// Reads and writes that continued one of the last requests.
@@ -151,6 +153,7 @@ impl DiskSnapshot {
         self.others.merge(&other.others);
         self.outstanding += other.outstanding;
         self.outstanding_time += other.outstanding_time;
+        self.held_time += other.held_time;
         self.served.merge(&other.served);
         self.sequential += other.sequential;
         self.seeks.merge(&other.seeks);
@@ -180,6 +183,7 @@ impl DiskSnapshot {
             others: self.others.since(&earlier.others),
             outstanding: self.outstanding,
             outstanding_time: self.outstanding_time.saturating_sub(earlier.outstanding_time),
+            held_time: self.held_time.saturating_sub(earlier.held_time),
             served: self.served.since(&earlier.served),
             sequential: self.sequential.saturating_sub(earlier.sequential),
             seeks: self.seeks.since(&earlier.seeks),

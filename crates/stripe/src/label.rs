@@ -2,13 +2,17 @@ use crate::checksum::crc32c;
 use crate::id::StripeId;
 use crate::layout::{Layout, LayoutError};
 use crate::lease::{HOST_NAME_MAX, HostName, Lease};
+use core::fmt;
 use headgate_units::Bytes;
 use thiserror::Error;
 
 /// The length of a label, in bytes. It is at the beginning of the export.
 pub const LABEL_LEN: usize = 4096;
 
-const VERSION: u32 = 2;
+/// Of a disk that is made: programs of before there were stages read it.
+const VERSION_MADE: u32 = 2;
+/// With a stage.
+const VERSION_STAGED: u32 = 3;
 
 const MAGIC: &[u8; 16] = b"HEADGATE STRIPE\n";
 const VERSION_AT: usize = 16;
@@ -20,8 +24,31 @@ const SIZE_AT: usize = 48;
 const NUMBER_AT: usize = 56;
 const HOST_AT: usize = 64;
 const NAME_AT: usize = 80;
-const ZEROES_AT: usize = NAME_AT + HOST_NAME_MAX;
+const STAGE_AT: usize = NAME_AT + HOST_NAME_MAX;
 const CHECKSUM_AT: usize = LABEL_LEN - 4;
+
+const BEING_MADE: u8 = 1;
+
+/// How far the making of a disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Some of its members may have no label yet. Nobody has served it.
+    BeingMade,
+    /// All of its members have labels.
+    Made,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::BeingMade => {
+                "the making of the disk was begun and not finished: create it again on the same \
+                 exports"
+            }
+            Stage::Made => "the disk is made",
+        })
+    }
+}
 
 /// What an export says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +59,10 @@ pub struct Label {
     pub index: u16,
     /// How the disk is laid out.
     pub layout: Layout,
-    /// Who may serve it.
+    /// Who may serve it, or makes it.
     pub lease: Lease,
+    /// Whether it can be served.
+    pub stage: Stage,
 }
 
 /// Why bytes are no label.
@@ -47,8 +76,8 @@ pub enum LabelError {
     Damaged,
     /// Written by a program that this one does not understand.
     #[error(
-        "the label of the export is of version {0}, and this program reads version {VERSION}: use \
-         the program that wrote it, or a newer one"
+        "the label of the export is of version {0}, and this program reads versions \
+         {VERSION_MADE} and {VERSION_STAGED}: use the program that wrote it, or a newer one"
     )]
     Version(u32),
     /// A layout that there is not.
@@ -62,7 +91,8 @@ pub enum LabelError {
         /// How many the disk has.
         members: u16,
     },
-    /// A host without a number, a number of nobody's, or a name that is none.
+    /// A host without a number, a number of nobody's, a name that is none, or nobody who makes the
+    /// disk.
     #[error("the label of the export says of a host what cannot be")]
     Lease,
 }
@@ -110,6 +140,9 @@ pub enum Mismatch {
         /// The number of the one that was asked for.
         expected: u64,
     },
+    /// It is not made, or it is.
+    #[error("{0}")]
+    Stage(Stage),
 }
 
 impl Label {
@@ -120,7 +153,11 @@ impl Label {
         let mut bytes = [0; LABEL_LEN];
         let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
         put(0, MAGIC);
-        put(VERSION_AT, &VERSION.to_be_bytes());
+        let (version, stage) = match self.stage {
+            Stage::Made => (VERSION_MADE, 0),
+            Stage::BeingMade => (VERSION_STAGED, BEING_MADE),
+        };
+        put(VERSION_AT, &version.to_be_bytes());
         put(ID_AT, &self.id.0);
         put(INDEX_AT, &self.index.to_be_bytes());
         put(MEMBERS_AT, &self.layout.members().to_be_bytes());
@@ -129,6 +166,7 @@ impl Label {
         put(NUMBER_AT, &self.lease.number.to_be_bytes());
         put(HOST_AT, &self.lease.host);
         put(NAME_AT, self.lease.name.bytes());
+        put(STAGE_AT, &[stage]);
         let checksum = crc32c(&bytes[..CHECKSUM_AT]);
         bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_be_bytes());
         bytes
@@ -146,11 +184,15 @@ impl Label {
         if u32::from_be_bytes(field(bytes, CHECKSUM_AT)) != crc32c(&bytes[..CHECKSUM_AT]) {
             return Err(LabelError::Damaged);
         }
-        let version = u32::from_be_bytes(field(bytes, VERSION_AT));
-        if version != VERSION {
-            return Err(LabelError::Version(version));
-        }
-        if bytes[ZEROES_AT..CHECKSUM_AT].iter().any(|byte| *byte != 0) {
+        let (stage, expected) = match u32::from_be_bytes(field(bytes, VERSION_AT)) {
+            VERSION_MADE => (Stage::Made, 0),
+            VERSION_STAGED => (Stage::BeingMade, BEING_MADE),
+            version => return Err(LabelError::Version(version)),
+        };
+        let [found, zeroes @ ..] = &bytes[STAGE_AT..CHECKSUM_AT] else {
+            return Err(LabelError::Damaged);
+        };
+        if *found != expected || zeroes.iter().any(|byte| *byte != 0) {
             return Err(LabelError::Damaged);
         }
         let members = u16::from_be_bytes(field(bytes, MEMBERS_AT));
@@ -162,13 +204,16 @@ impl Label {
             return Err(LabelError::Index { index, members });
         }
         let lease = lease(bytes).ok_or(LabelError::Lease)?;
-        Ok(Label { id: StripeId(field(bytes, ID_AT)), index, layout, lease })
+        if stage == Stage::BeingMade && !lease.is_held() {
+            return Err(LabelError::Lease);
+        }
+        Ok(Label { id: StripeId(field(bytes, ID_AT)), index, layout, lease, stage })
     }
 
     /// Whether this, which an export says, is the label that is expected there.
     ///
     /// # Errors
-    /// What differs first: the disk, its layout, the place in it, who may serve it.
+    /// What differs first: the disk, its layout, the place in it, who may serve it, the stage.
     pub fn check(&self, expected: &Label) -> Result<(), Mismatch> {
         if self.id != expected.id {
             return Err(Mismatch::Disk { found: self.id, expected: expected.id });
@@ -182,6 +227,9 @@ impl Label {
         if self.lease != expected.lease {
             let expected = expected.lease.number;
             return Err(Mismatch::Lease { found: self.lease, expected });
+        }
+        if self.stage != expected.stage {
+            return Err(Mismatch::Stage(self.stage));
         }
         Ok(())
     }

@@ -11,6 +11,7 @@
 //! | which request goes to which member | [`Layout::parts`] |
 //! | which bytes of the request's buffer go there | [`Layout::runs`] |
 //! | which byte of the disk a member holds somewhere | [`Layout::disk_offset`] |
+//! | what the members say of a range, in the order of the disk | [`Layout::join`] |
 //! | whether an export is the one that was meant | [`Label::check`] |
 //!
 //! ```
@@ -30,7 +31,8 @@
 //!
 //! // Each export says what it is, so that exports in another order are noticed.
 //! let lease = Lease { number: 1, host: [9; 16], name: HostName::new("gw1") };
-//! let label = |index| Label { id: StripeId([7; 16]), index, layout, lease };
+//! let (id, stage) = (StripeId([7; 16]), Stage::Made);
+//! let label = |index| Label { id, index, layout, lease, stage };
 //! let found = Label::from_bytes(&label(1).to_bytes())?;
 //! assert_eq!(found.check(&label(1)), Ok(()));
 //! assert_eq!(found.check(&label(2)), Err(Mismatch::Place { found: 1, expected: 2 }));
@@ -52,7 +54,7 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 16 | `HEADGATE STRIPE` and a line feed |
-//! | 16 | 4 | version: 2 |
+//! | 16 | 4 | version: 2; 3 while the disk is being made |
 //! | 20 | 16 | the disk: the same in all of its members |
 //! | 36 | 2 | index of this member, from 0 |
 //! | 38 | 2 | members |
@@ -61,11 +63,21 @@
 //! | 56 | 8 | the lease's number; 0: nobody has held the disk |
 //! | 64 | 16 | the host that holds it; 0: nobody does |
 //! | 80 | 64 | that host's name in UTF-8, without control characters, and zeroes behind it |
-//! | 144 | 3948 | 0 |
+//! | 144 | 1 | 0 in version 2; 1 in version 3 |
+//! | 145 | 3947 | 0 |
 //! | 4092 | 4 | CRC-32C (Castagnoli) of all before it |
 //!
 //! The first 20 bytes and the checksum stay where they are in every version: what is damaged is
 //! told from what is newer.
+//!
+//! # Making a disk
+//! Whoever makes a disk writes labels of [`Stage::BeingMade`] to all members, and then those of
+//! [`Stage::Made`], each durably before the next; it serves the disk after that. So a label that
+//! says that the disk is being made says that nothing was written to the disk yet, wherever its
+//! making was cut: what is left of it can be taken for a disk of zeroes.
+//!
+//! A program of before version 3 refuses labels of that version, and reads those of a disk that is
+//! made.
 //!
 //! # The lease
 //! One host at a time may serve a disk. Whoever takes it over writes its own lease to all members,
@@ -77,13 +89,15 @@
 
 mod checksum;
 mod id;
+mod join;
 mod label;
 mod layout;
 mod lease;
 mod ranges;
 
 pub use id::{StripeId, StripeIdError};
-pub use label::{LABEL_LEN, Label, LabelError, Mismatch};
+pub use join::{Joined, Stretch};
+pub use label::{LABEL_LEN, Label, LabelError, Mismatch, Stage};
 pub use layout::{Layout, LayoutError, MEMBERS_MAX, SIZE_MAX, SIZE_STEP, UNIT_MAX, UNIT_MIN};
 pub use lease::{HOST_NAME_MAX, HostName, Lease};
 pub use ranges::{DATA_AT, Part, Parts, Run, Runs};

@@ -30,7 +30,7 @@ fn layout() -> Layout {
 
 fn label() -> Label {
     let id = "000102030405060708090a0b0c0d0e0f".parse().unwrap();
-    Label { id, index: 2, layout: layout(), lease: lease() }
+    Label { id, index: 2, layout: layout(), lease: lease(), stage: Stage::Made }
 }
 
 fn lease() -> Lease {
@@ -54,6 +54,14 @@ fn by_hand() -> [u8; LABEL_LEN] {
     bytes
 }
 
+/// The same of a disk that is being made.
+fn being_made_by_hand() -> [u8; LABEL_LEN] {
+    let mut bytes = by_hand();
+    (bytes[19], bytes[144]) = (3, 1);
+    seal(&mut bytes);
+    bytes
+}
+
 /// A label with other bytes somewhere and a checksum that fits.
 fn with(at: usize, what: &[u8]) -> Result<Label, LabelError> {
     let mut bytes = label().to_bytes();
@@ -67,6 +75,9 @@ fn a_label_is_written_as_the_table_says() {
     assert_eq!(label().to_bytes(), by_hand());
     assert_eq!(Label::from_bytes(&by_hand()), Ok(label()));
     assert_eq!(by_hand()[LABEL_LEN - 4..], [0x08, 0x7A, 0x39, 0xD0]);
+    let being_made = Label { stage: Stage::BeingMade, ..label() };
+    assert_eq!(being_made.to_bytes(), being_made_by_hand());
+    assert_eq!(Label::from_bytes(&being_made_by_hand()), Ok(being_made));
 }
 
 #[test]
@@ -92,11 +103,26 @@ fn what_is_no_label_is_told_from_what_is_damaged() {
 
 #[test]
 fn what_cannot_be_is_refused_although_the_checksum_fits() {
-    for version in [0, 1, 3, u32::MAX] {
+    for version in [0, 1, 4, u32::MAX] {
         assert_eq!(with(16, &version.to_be_bytes()), Err(LabelError::Version(version)));
     }
     for at in 144..LABEL_LEN - 4 {
         assert_eq!(with(at, &[1]), Err(LabelError::Damaged), "{at}");
+    }
+    // A stage is of version 3, and somebody's.
+    for (at, what) in [(16, 3_u32.to_be_bytes()), (144, [1, 0, 0, 0])] {
+        assert_eq!(with(at, &what), Err(LabelError::Damaged), "{at}");
+    }
+    for (at, what, error) in [
+        (144, &[0][..], LabelError::Damaged),
+        (144, &[2], LabelError::Damaged),
+        (145, &[1], LabelError::Damaged),
+        (64, &[0; 80], LabelError::Lease),
+    ] {
+        let mut bytes = being_made_by_hand();
+        bytes[at..at + what.len()].copy_from_slice(what);
+        seal(&mut bytes);
+        assert_eq!(Label::from_bytes(&bytes), Err(error), "{at}");
     }
     for (at, value, error) in [
         (40, 0, LayoutError::Unit(Bytes(0))),
@@ -203,7 +229,11 @@ fn messages_say_what_was_found_and_what_was_expected() {
             said(Label { lease: Lease { number: 9, ..lease() }, ..label() }),
             ["host 'gw-ä' (lease 9)", "lease 258", "expected"],
         ),
-        (LabelError::Version(7).to_string(), ["version 7", "version 2", "newer"]),
+        (
+            said(Label { stage: Stage::BeingMade, ..label() }),
+            ["begun and not finished", "create it again", "same exports"],
+        ),
+        (LabelError::Version(7).to_string(), ["version 7", "versions 2 and 3", "newer"]),
         (
             LabelError::Layout(LayoutError::Unit(Bytes(5000))).to_string(),
             ["5000 bytes", "4 KiB", "64 MiB"],
@@ -221,12 +251,13 @@ fn any_layout() -> impl Strategy<Value = Layout> {
 }
 
 fn any_label() -> impl Strategy<Value = Label> {
-    let parts = (any::<[u8; 16]>(), any_layout(), any::<u16>(), any_lease());
-    parts.prop_map(|(id, layout, index, lease)| Label {
+    let parts = (any::<[u8; 16]>(), any_layout(), any::<u16>(), any_lease(), any::<bool>());
+    parts.prop_map(|(id, layout, index, lease, is_made)| Label {
         id: StripeId(id),
         index: index % layout.members(),
         layout,
         lease,
+        stage: if is_made || !lease.is_held() { Stage::Made } else { Stage::BeingMade },
     })
 }
 

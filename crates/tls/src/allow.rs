@@ -8,11 +8,21 @@
 //! policy = { reservation = 2000, shares = 500 }  # what the peer may have the disks promised
 //! ```
 //!
+//! Who may use the API over TLS is said there, too: nobody of whom nothing is said.
+//!
+//! ```toml
+//! [[api]]
+//! peer = "ops.example"
+//! role = "operator"          # or "viewer", or "admin"
+//! machines = ["shop*"]       # an operator's, by the names of virtual machines
+//! ```
+//!
 //! What no rule allows is refused. Of several rules for a disk the one that allows most counts.
 //! Policies are taken from peers with such bounds only: `reservation` bounds what all disks that
 //! the peer has set have reserved together, in IOPS, `shares` those of each of them.
 
 use serde::Deserialize;
+use std::collections::BTreeSet;
 
 /// What a peer may do with a disk. The later ones include the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +41,74 @@ pub enum Right {
 pub struct Rules {
     #[serde(default)]
     allow: Vec<Rule>,
+    #[serde(default)]
+    api: Vec<ApiRule>,
+}
+
+/// What somebody may do over the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ApiRole {
+    /// Reads all but traces.
+    Viewer,
+    /// Uses the disks of some virtual machines.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+/// All that somebody may do over the API.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApiRights {
+    /// The roles.
+    pub roles: BTreeSet<ApiRole>,
+    /// An operator's virtual machines: names, in which a * at the end stands for any rest.
+    pub machines: Vec<String>,
+}
+
+impl ApiRights {
+    /// What a role gives.
+    ///
+    /// # Errors
+    /// An operator has machines, and nobody else does.
+    pub fn of(role: ApiRole, machines: &[String]) -> Result<ApiRights, String> {
+        match (role, machines.is_empty()) {
+            (ApiRole::Operator, true) => {
+                return Err("role = \"operator\": machines = [...] says of which".into());
+            }
+            (ApiRole::Viewer | ApiRole::Admin, false) => {
+                return Err("machines: only an operator has some".into());
+            }
+            _ => {}
+        }
+        let stars = |name: &&String| name.strip_suffix('*').unwrap_or(name).contains('*');
+        if let Some(name) = machines.iter().find(stars) {
+            return Err(format!("machines = \"{name}\": a * stands at the end only"));
+        }
+        Ok(ApiRights { roles: [role].into(), machines: machines.to_vec() })
+    }
+
+    /// Whether this machine is theirs.
+    pub fn has_machine(&self, machine: &str) -> bool {
+        self.machines.iter().any(|pattern| fits(pattern, machine))
+    }
+}
+
+/// Whether a name is meant.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApiRule {
+    peer: String,
+    role: ApiRole,
+    #[serde(default)]
+    machines: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -79,7 +157,27 @@ impl Rules {
                 return Err(format!("peer = \"{peer}\": expected a name, or * for any peer"));
             }
         }
+        for rule in &rules.api {
+            ApiRights::of(rule.role, &rule.machines)?;
+            if rule.peer != "*" && rule.peer.contains('*') {
+                let peer = &rule.peer;
+                return Err(format!("peer = \"{peer}\": expected a name, or * for any peer"));
+            }
+        }
         Ok(rules)
+    }
+
+    /// What a peer with these names may do over the API: all that a rule gives. O(rules x names).
+    pub fn api(&self, names: &[String]) -> ApiRights {
+        let is_for = |rule: &&ApiRule| {
+            rule.peer == "*" || names.iter().any(|name| name.eq_ignore_ascii_case(&rule.peer))
+        };
+        let mut rights = ApiRights::default();
+        for rule in self.api.iter().filter(is_for) {
+            rights.roles.insert(rule.role);
+            rights.machines.extend(rule.machines.iter().cloned());
+        }
+        rights
     }
 
     /// What a peer with these names in its certificate may do with a disk. O(rules x names).
@@ -107,12 +205,7 @@ impl Rules {
             let by_name = || names.iter().any(|name| name.eq_ignore_ascii_case(&rule.peer));
             rule.peer == "*" || by_name()
         };
-        let has = move |rule: &&Rule| {
-            rule.disks.iter().any(|pattern| match pattern.strip_suffix('*') {
-                Some(start) => disk.starts_with(start),
-                None => disk == pattern,
-            })
-        };
+        let has = move |rule: &&Rule| rule.disks.iter().any(|pattern| fits(pattern, disk));
         self.allow.iter().filter(is_for).filter(has)
     }
 }
@@ -212,6 +305,44 @@ mod tests {
         }
         let unknown = "[[allow]]\npeer = \"a\"\ndisks = []\npolicy = { limit = 5 }";
         assert!(Rules::parse(unknown).unwrap_err().contains("limit"));
+    }
+
+    #[test]
+    fn nobody_uses_the_api_without_a_role() {
+        let rules = Rules::parse(
+            r#"
+            [[api]]
+            peer = "ops"
+            role = "admin"
+            [[api]]
+            peer = "shop"
+            role = "operator"
+            machines = ["shop*", "till"]
+            [[api]]
+            peer = "*"
+            role = "viewer"
+            "#,
+        )
+        .unwrap();
+        let of = |name: &str| rules.api(&[name.into()]);
+        assert!(of("OPS").roles.contains(&ApiRole::Admin));
+        let shop = of("shop");
+        assert_eq!(shop.roles, [ApiRole::Viewer, ApiRole::Operator].into());
+        assert!(shop.has_machine("shop7") && shop.has_machine("till"));
+        assert!(!shop.has_machine("till2") && !shop.has_machine("ash"));
+        assert_eq!(of("x").roles, [ApiRole::Viewer].into());
+        let nothing = Rules::parse(RULES).unwrap().api(&["gw1.example".into()]);
+        assert_eq!(nothing, ApiRights::default(), "who may open disks is not who may do that");
+        for (text, word) in [
+            ("[[api]]\npeer = \"a\"\nrole = \"operator\"", "machines = [...]"),
+            ("[[api]]\npeer = \"a\"\nrole = \"admin\"\nmachines = [\"x\"]", "only an operator"),
+            ("[[api]]\npeer = \"a\"\nrole = \"root\"", "admin"),
+            ("[[api]]\npeer = \"a*\"\nrole = \"admin\"", "a*"),
+            ("[[api]]\npeer = \"a\"\nrole = \"operator\"\nmachines = [\"x*y\"]", "x*y"),
+        ] {
+            let error = Rules::parse(text).unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
     }
 
     #[test]

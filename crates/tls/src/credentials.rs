@@ -8,7 +8,7 @@
 //! | `client-cert.pem`, `client-key.pem` | what it shows to servers |
 //! | `allow.toml` | which client may open what ([`Rules`]); may be absent: then all may open all |
 
-use crate::allow::{Bounds, Right, Rules};
+use crate::allow::{ApiRights, Bounds, Right, Rules};
 use crate::error::CredentialsError;
 use crate::peer::Peer;
 use rustls::client::WebPkiServerVerifier;
@@ -100,6 +100,22 @@ impl ServerCredentials {
             return Right::None;
         }
         self.rules.as_ref().map_or(Right::Write, |rules| rules.right(peer.names(), disk))
+    }
+
+    /// What a peer may do over the API: nothing, once its certificate has expired or was revoked,
+    /// and where no rule gives it a role.
+    pub fn api(&self, peer: &Peer) -> ApiRights {
+        let now = UnixTime::now();
+        let holds = |(own, others): (&CertificateDer<'_>, &[_])| {
+            self.verifier.verify_client_cert(own, others, now).is_ok()
+        };
+        let rules = self.rules.as_ref().filter(|_| peer.chain().split_first().is_some_and(holds));
+        rules.map(|rules| rules.api(peer.names())).unwrap_or_default()
+    }
+
+    /// For a handshake by other means than [`accept`](crate::accept).
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.config.clone()
     }
 
     /// What a peer may have a disk promised; `None`: nothing, also where there are no rules.

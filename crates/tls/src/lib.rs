@@ -19,7 +19,7 @@ mod handshake;
 mod peer;
 mod tunnel;
 
-pub use allow::{Bounds, Right, Rules};
+pub use allow::{ApiRights, ApiRole, Bounds, Right, Rules};
 pub use authority::Authority;
 pub use credentials::{
     ALLOW, CA_CERT, CA_CRL, ClientCredentials, Look, Role, ServerCredentials, ServerDirectory,

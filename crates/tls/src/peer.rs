@@ -11,8 +11,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The peer with this certificate, which others behind it lead to an authority.
-    pub(crate) fn of(chain: &[CertificateDer<'static>]) -> Peer {
+    /// The peer with this certificate, which others behind it lead to an authority. A handshake has
+    /// verified that.
+    pub fn of(chain: &[CertificateDer<'static>]) -> Peer {
         let names = chain.first().map(names).unwrap_or_default();
         Peer { names, chain: chain.to_vec() }
     }

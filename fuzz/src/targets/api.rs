@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::http::{Method, Request};
 use headgate_catalog::{Catalog, SqliteCatalog};
 use headgate_cluster::Identity;
+use headgate_control::event_log::{self, EventLog};
 use headgate_control::leases::Leases;
 use headgate_control::windows::{Myself, Windows};
 use headgate_control::{Control, Options, Parts, StateDir};
@@ -167,6 +168,7 @@ fn start(dir: &StateDir) -> App {
         samples: Arc::new(samples),
         catalog: Box::new(SqliteCatalog::open(&dir.catalog()).expect("a catalog")),
         records: None,
+        events: EventLog::open(&dir.events(), event_log::SIZE).expect("a log of events"),
     };
     let control = Control::start(dir.clone(), identity, Options::default(), parts);
     let control = control.expect("an empty daemon");

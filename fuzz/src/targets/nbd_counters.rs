@@ -4,8 +4,10 @@
 
 use headgate_engine::request::{Charge, IoError};
 use headgate_frontends::nbd::harness::{Harness, Outcome};
+use headgate_nbd::counters::Version;
 use headgate_nbd::server::command::{Replies, Session};
 use headgate_nbd::server::contexts::Contexts;
+use headgate_qos::window::Slots;
 use headgate_qos::{Cost, Phase};
 
 const SIZE: u64 = 100 << 10;
@@ -37,7 +39,7 @@ fn request(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What the answers told in all, and of that by reservation.
-fn told(mut output: &[u8]) -> (u64, u64) {
+fn told(version: Version, mut output: &[u8]) -> (u64, u64) {
     let (mut all, mut by_reservation) = (0, 0);
     let long = |bytes: &[u8], at: usize| {
         u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
@@ -48,14 +50,20 @@ fn told(mut output: &[u8]) -> (u64, u64) {
         let (here, part) = (long(output, 16), long(output, 24));
         assert!(part <= here, "more by reservation than in all");
         (all, by_reservation) = (all + here, by_reservation + part);
-        output = &output[32 + data..];
+        let window = version >= Version::Three;
+        if window {
+            let said = long(output, 32);
+            assert!(said == 0 || (said / 1_000_000).is_power_of_two(), "a window that never was");
+        }
+        output = &output[if window { 40 } else { 32 } + data..];
     }
     (all, by_reservation)
 }
 
 pub(super) fn run(input: &[u8]) {
     let Some((&depth, steps)) = input.split_first() else { return };
-    let session = Session { replies: Replies::Counted, contexts: Contexts::NONE };
+    let version = if depth & 8 == 0 { Version::Two } else { Version::Three };
+    let session = Session { replies: Replies::Counted(version), contexts: Contexts::NONE };
     let mut harness = Harness::new(session, SIZE as usize, usize::from(depth % 8) + 1, &[]);
     let (mut all, mut by_reservation) = (0, 0);
     let mut raw = false;
@@ -68,6 +76,7 @@ pub(super) fn run(input: &[u8]) {
                 let cost = u64::from(what) * 10_000;
                 let phase = if what & 64 == 0 { Phase::Weight } else { Phase::Reservation };
                 harness.shard.charge = Charge { cost: Cost::from_millionths(cost), phase };
+                harness.shard.window = (what & 16 == 0).then(|| Slots::whole(1 << (what >> 5)));
                 all += cost;
                 by_reservation += if phase == Phase::Reservation { cost } else { 0 };
                 let failed = Outcome::Failed(IoError::NoSpace);
@@ -89,7 +98,7 @@ pub(super) fn run(input: &[u8]) {
     }
     // A client that sends anything chooses any cookie, and knows not what an answer brings.
     if !raw && !harness.shard.closed {
-        let told = told(&harness.output);
+        let told = told(version, &harness.output);
         assert!(told.0 <= all && told.1 <= by_reservation, "{told:?} of {all}, {by_reservation}");
     }
 }

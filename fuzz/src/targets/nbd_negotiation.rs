@@ -4,7 +4,7 @@
 //! The first byte of the input says whether the rest is the stream itself, or a list of options to
 //! make one from, so that names, queries and lengths get past the magic numbers.
 
-use headgate_nbd::counters::{self, Lease};
+use headgate_nbd::counters::{self, Lease, Version};
 use headgate_nbd::policy::{self, Announcement};
 use headgate_nbd::server::command::Session;
 use headgate_nbd::server::contexts::BitmapName;
@@ -139,7 +139,10 @@ fn options(mut input: &[u8]) -> Vec<u8> {
         let number = u64::from(lie % 8);
         let lease = Lease { disk: [names; 16], number, host: [shape; 16] };
         let mut data = match shape % 6 {
-            4 => counters::option_data((number > 0).then_some(lease)).to_vec(),
+            4 => {
+                let version = if names & 64 == 0 { Version::Two } else { Version::Three };
+                counters::option_data(version, (number > 0).then_some(lease)).to_vec()
+            }
             5 => {
                 let export = NAMES[usize::from(names % 8)];
                 let (epoch, servers) = (u64::from(shape), u16::from(names / 8 % 4));

@@ -6,15 +6,16 @@
 //! or a good label with bytes changed and a checksum that fits. The rest are ranges.
 
 use headgate_stripe::{
-    DATA_AT, HostName, LABEL_LEN, Label, Layout, Lease, Part, Run, SIZE_STEP, StripeId,
+    DATA_AT, HostName, LABEL_LEN, Label, Layout, Lease, Part, Run, SIZE_STEP, Stage, StripeId,
 };
 use headgate_units::Bytes;
 
 /// What a label says, behind its magic.
-const FIELDS: std::ops::Range<usize> = 16..144;
+const FIELDS: std::ops::Range<usize> = 16..145;
 const LEASE: usize = 56;
 const HOST: usize = 64;
 const NAME: usize = 80;
+const STAGE: usize = 144;
 const UNIT: usize = 40;
 const SIZE: usize = 48;
 /// An offset and a length.
@@ -25,7 +26,7 @@ const RUNS: usize = 200;
 fn good() -> Label {
     let layout = Layout::new(Bytes::from_kib(64), 3, Bytes::from_gib(10)).expect("a layout");
     let lease = Lease { number: 5, host: [3; 16], name: HostName::new("gw") };
-    Label { id: StripeId([7; 16]), index: 0, layout, lease }
+    Label { id: StripeId([7; 16]), index: 0, layout, lease, stage: Stage::Made }
 }
 
 fn long(bytes: &[u8]) -> u64 {
@@ -64,15 +65,17 @@ fn label(input: &[u8]) -> ([u8; LABEL_LEN], &[u8]) {
         // A lease of a host, of nobody, or one that cannot be.
         match how % 8 {
             2 => {}
-            3 => bytes[LEASE..FIELDS.end].fill(0),
-            6 => bytes[HOST..FIELDS.end].fill(0),
+            3 => bytes[LEASE..STAGE].fill(0),
+            6 => bytes[HOST..STAGE].fill(0),
             _ => {
                 let name = good().to_bytes();
-                bytes[NAME..FIELDS.end].copy_from_slice(&name[NAME..FIELDS.end]);
+                bytes[NAME..STAGE].copy_from_slice(&name[NAME..STAGE]);
             }
         }
         // The version is ours, and the index is often as many as there are members.
-        bytes[FIELDS.start..20].copy_from_slice(&[0, 0, 0, 2]);
+        let stage = how / 8 % 2;
+        bytes[FIELDS.start..20].copy_from_slice(&[0, 0, 0, 2 + stage]);
+        bytes[STAGE] = stage;
         (bytes[36], bytes[38], bytes[39]) = (0, 0, bytes[39] % 64 + 1);
         bytes[37] = bytes[37].min(bytes[39] - how % 2);
     }
@@ -91,8 +94,12 @@ fn is_label(bytes: &[u8; LABEL_LEN]) -> bool {
     let (unit, size) = (number(UNIT, 8), number(SIZE, 8));
     bytes.starts_with(b"HEADGATE STRIPE\n")
         && number(LABEL_LEN - 4, 4) == u64::from(crc32c(&bytes[..LABEL_LEN - 4]))
-        && number(16, 4) == 2
         && is_lease(bytes)
+        && match number(16, 4) {
+            2 => bytes[STAGE] == 0,
+            3 => bytes[STAGE] == 1 && bytes[HOST..NAME].iter().any(|byte| *byte != 0),
+            _ => false,
+        }
         && bytes[FIELDS.end..LABEL_LEN - 4].iter().all(|byte| *byte == 0)
         && (12..=26).any(|power| unit == 1 << power)
         && (1..=64).contains(&members)
@@ -103,7 +110,7 @@ fn is_label(bytes: &[u8; LABEL_LEN]) -> bool {
 
 /// Whether a label's lease may be, by the definition.
 fn is_lease(bytes: &[u8; LABEL_LEN]) -> bool {
-    let (host, name) = (&bytes[HOST..NAME], &bytes[NAME..FIELDS.end]);
+    let (host, name) = (&bytes[HOST..NAME], &bytes[NAME..STAGE]);
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     let is_name = std::str::from_utf8(&name[..end])
         .is_ok_and(|text| !text.chars().any(char::is_control))

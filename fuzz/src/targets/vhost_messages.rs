@@ -12,6 +12,7 @@ use arbitrary::{Result, Unstructured};
 use front_end::FrontEnd;
 use headgate_access::Access;
 use headgate_engine::{BackendSpec, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image};
+use headgate_frontends::vhost::reactor::Reactor;
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::Bytes;
@@ -57,6 +58,7 @@ impl Bench {
             engine.open_disk(store, spec).expect("a disk")
         };
         let sockets = ["fuzzed", "other"].map(|name| dir.path().join(name));
+        let reactor = Reactor::start().expect("a thread");
         let servers = [0, 1].map(|at: usize| {
             let disk = open(["fuzzed", "other"][at]);
             VhostServer::start(
@@ -65,6 +67,7 @@ impl Bench {
                 engine.clone(),
                 disk,
                 Default::default(),
+                &reactor,
             )
             .expect("a socket")
         });

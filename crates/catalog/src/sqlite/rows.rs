@@ -4,15 +4,16 @@ use crate::error::{CatalogError, corrupt};
 use headgate_devices::LayerSpec;
 use headgate_model::Name;
 use headgate_model::{
-    Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
-    RemoteRecord, Scheduler, WindowRecord, Writes,
+    Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord,
+    DiskSettings, DiskState, Policy, PolicyPart, RemoteRecord, Scheduler, WindowRecord, Writes,
 };
 use headgate_qos::Batch;
 use headgate_units::{Bytes, Nanos};
-use rusqlite::Row;
+use rusqlite::types::Value;
+use rusqlite::{ErrorCode, Row, Transaction};
 
 /// SQLite's integers are signed; the upper half of the range goes there and back by its bits.
-pub(super) fn integer(value: u64) -> i64 {
+fn integer(value: u64) -> i64 {
     value.cast_signed()
 }
 
@@ -32,7 +33,7 @@ pub(super) struct RawDatastore {
 }
 
 /// Layers as their texts.
-pub(super) fn layer_texts(layers: &[LayerSpec]) -> Vec<String> {
+fn layer_texts(layers: &[LayerSpec]) -> Vec<String> {
     layers.iter().map(LayerSpec::to_string).collect()
 }
 
@@ -105,6 +106,9 @@ pub(super) struct RawDisk {
     origin: Option<String>,
     stripe: Option<String>,
     set_by: Option<String>,
+    class: Option<String>,
+    own_policy: Option<String>,
+    applied_by: Option<String>,
 }
 
 impl RawDisk {
@@ -123,6 +127,9 @@ impl RawDisk {
             origin: row.get(10)?,
             stripe: row.get(11)?,
             set_by: row.get(12)?,
+            class: row.get(13)?,
+            own_policy: row.get(14)?,
+            applied_by: row.get(15)?,
         })
     }
 
@@ -149,13 +156,22 @@ impl RawDisk {
             .map(|text| serde_json::from_str(&text))
             .transpose()
             .map_err(|e| bad(&e))?;
+        let policy: Policy = serde_json::from_str(&self.policy)
+            .map_err(|e| bad(&format_args!("the policy of '{}': {e}", self.name)))?;
+        let own = self.own_policy.map(|text| serde_json::from_str(&text)).transpose();
+        let name = |text: Option<String>| text.map(|name| name.parse::<Name>()).transpose();
+        let set = DiskSettings {
+            class: name(self.class).map_err(|e| bad(&e))?,
+            policy: own.map_err(|e| bad(&e))?.unwrap_or_else(|| PolicyPart::of(&policy)),
+            applied_by: name(self.applied_by).map_err(|e| bad(&e))?,
+        };
         Ok(DiskRecord {
             name: self.name.parse().map_err(|e| bad(&e))?,
             datastore: self.datastore.parse().map_err(|e| bad(&e))?,
             vm: self.vm.map(|vm| vm.parse::<Name>()).transpose().map_err(|e| bad(&e))?,
             size: Bytes(self.size.cast_unsigned()),
-            policy: serde_json::from_str(&self.policy)
-                .map_err(|e| bad(&format_args!("the policy of '{}': {e}", self.name)))?,
+            policy,
+            set,
             state,
             remote,
             placement: placement.unwrap_or_default(),
@@ -196,4 +212,91 @@ pub(super) fn writes(word: &str) -> Result<Writes, String> {
         REFUSED => Ok(Writes::Refused),
         other => Err(format!("writes are '{other}'")),
     }
+}
+
+pub(super) fn is_constraint_failure(error: &rusqlite::Error, extended: i32) -> bool {
+    matches!(error, rusqlite::Error::SqliteFailure(e, _)
+        if e.code == ErrorCode::ConstraintViolation && e.extended_code == extended)
+}
+
+pub(super) fn forget_planned(tx: &Transaction<'_>, disk: &Name) -> Result<usize, rusqlite::Error> {
+    tx.execute("DELETE FROM planned WHERE disk = ?1", [disk.as_str()])
+}
+
+/// A disk that has its content is to be made no more.
+pub(super) fn forget_if_made(
+    tx: &Transaction<'_>,
+    record: &DiskRecord,
+) -> Result<(), rusqlite::Error> {
+    if record.state.has_image() {
+        forget_planned(tx, &record.name)?;
+    }
+    Ok(())
+}
+
+/// A datastore's columns, in the order of its table.
+pub(super) fn datastore_row(record: &DatastoreRecord) -> [Value; 11] {
+    [
+        record.name.as_str().to_owned().into(),
+        json(&record.backend).into(),
+        record.scheduler.as_str().to_owned().into(),
+        record.queue_depth.into(),
+        record.capacity.as_ref().map(json).into(),
+        record.cost_model.to_string().into(),
+        record.plug.0.cast_signed().into(),
+        json(&record.window).into(),
+        json(&record.placement).into(),
+        json(&layer_texts(&record.layers)).into(),
+        record.batch.map(|batch| batch.to_string()).into(),
+    ]
+}
+
+/// A disk's columns, in the order of its table.
+pub(super) fn disk_row(record: &DiskRecord) -> [Value; 16] {
+    let remote = record.remote.as_ref();
+    [
+        record.name.as_str().to_owned().into(),
+        record.datastore.as_str().to_owned().into(),
+        record.vm.as_ref().map(|vm| vm.as_str().to_owned()).into(),
+        integer(record.size.0).into(),
+        record.state.as_str().to_owned().into(),
+        remote.map(|remote| remote.export.clone()).into(),
+        remote.map(|remote| remote.block_size).into(),
+        json(&record.placement).into(),
+        json(&record.policy).into(),
+        word(record.writes).to_owned().into(),
+        record.origin.as_ref().map(json).into(),
+        remote.and_then(|remote| remote.stripe.as_ref()).map(json).into(),
+        record.set_by.as_ref().map(json).into(),
+        record.set.class.as_ref().map(|class| class.as_str().to_owned()).into(),
+        json(&record.set.policy).into(),
+        record.set.applied_by.as_ref().map(|set| set.as_str().to_owned()).into(),
+    ]
+}
+
+pub(super) fn update_datastore(
+    tx: &Transaction<'_>,
+    record: &DatastoreRecord,
+) -> Result<usize, rusqlite::Error> {
+    tx.execute(
+        "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5,
+             cost_model = ?6, plug = ?7, window_control = ?8, placement = ?9, layers = ?10,
+             batch = ?11
+         WHERE name = ?1",
+        datastore_row(record),
+    )
+}
+
+pub(super) fn update_disk(
+    tx: &Transaction<'_>,
+    record: &DiskRecord,
+) -> Result<usize, rusqlite::Error> {
+    forget_if_made(tx, record)?;
+    tx.execute(
+        "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5, export = ?6, export_block = ?7,
+             placement = ?8, policy = ?9, writes = ?10, origin = ?11, stripe = ?12,
+             set_by = ?13, class = ?14, own_policy = ?15, applied_by = ?16
+         WHERE name = ?1",
+        disk_row(record),
+    )
 }

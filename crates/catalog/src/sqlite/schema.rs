@@ -107,4 +107,14 @@ pub(super) const MIGRATIONS: &[&str] = &[
     "ALTER TABLE disks ADD COLUMN origin TEXT;",
     "ALTER TABLE disks ADD COLUMN stripe TEXT;",
     "ALTER TABLE disks ADD COLUMN set_by TEXT;",
+    // What was set at a disk without a class is what its policy has that the default has not: such
+    // rows have nothing of their own.
+    "
+    CREATE TABLE classes (name TEXT PRIMARY KEY NOT NULL, document TEXT NOT NULL) STRICT;
+    ALTER TABLE disks ADD COLUMN class TEXT REFERENCES classes(name);
+    ALTER TABLE disks ADD COLUMN own_policy TEXT;
+    ALTER TABLE disks ADD COLUMN applied_by TEXT;
+    CREATE INDEX disks_by_class ON disks(class);
+    CREATE TABLE planned (disk TEXT PRIMARY KEY NOT NULL, document TEXT NOT NULL) STRICT;
+    ",
 ];

@@ -1,10 +1,10 @@
 use super::*;
 use crate::RecordFile;
 use headgate_model::{
-    Backend, Capacity, CapacitySource, Confidence, DatastorePlacement, DiskPlacement, DiskState,
-    LimitMode, MovePace, MoveRecord, MoveStep, Policy, PriorityRecord, PriorityScope, ReadErrors,
-    RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord, Threshold,
-    WindowRecord, WriteErrors, Writes,
+    Backend, Capacity, CapacitySource, ClassRecord, Confidence, DatastorePlacement, DiskPlacement,
+    DiskSettings, DiskState, LimitMode, MovePace, MoveRecord, MoveStep, PlannedRecord, Policy,
+    PriorityRecord, PriorityScope, ReadErrors, RemoteRecord, RemovedId, RemovedRecord, RemovedStep,
+    Scheduler, SocketRecord, Threshold, WindowRecord, WriteErrors, Writes,
 };
 use headgate_placement::{Group, Mobility};
 use headgate_qos::CostModel;
@@ -67,6 +67,11 @@ fn disk(text: &str, on: &str) -> DiskRecord {
         origin: text
             .ends_with('b')
             .then(|| headgate_model::Origin { disk: name("db0"), at: u64::MAX >> 1 }),
+        set: DiskSettings {
+            class: None,
+            policy: serde_json::from_str(r#"{"limit": null, "shares": 200}"#).unwrap(),
+            applied_by: text.ends_with('b').then(|| name("site")),
+        },
         set_by: text.ends_with('b').then(|| headgate_model::PolicySource {
             peer: "gw1.example".into(),
             stripe: "0f".repeat(16),
@@ -135,8 +140,7 @@ fn what_was_written_is_there_after_a_restart() {
         vms: vec![web],
         exports: vec![export("a-fast", "a", 201)],
         rules,
-        removed: Vec::new(),
-        moves: Vec::new(),
+        ..Contents::default()
     };
     assert_eq!(catalog.load().unwrap(), expected);
 }
@@ -359,6 +363,8 @@ fn a_record_file_says_what_the_catalog_says() {
             ..removed("c", 12, RemovedStep::Kept)
         }],
         moves: vec![moving("a", MoveStep::Switched)],
+        classes: vec![class("gold", 300)],
+        planned: vec![planned("e")],
     };
     let file = RecordFile { host: "0123abcd".into(), contents };
     let text = file.to_text();
@@ -385,4 +391,98 @@ fn a_record_file_says_what_the_catalog_says() {
             RecordFile::parse(text[..cut].trim_end().as_bytes()).unwrap_err();
         }
     }
+}
+
+fn class(text: &str, reservation: u64) -> ClassRecord {
+    let mut class = ClassRecord::new(name(text));
+    class.policy.reservation = headgate_model::Change::Set(Iops::new(reservation).unwrap());
+    class.limit_per_gb = Some(Iops::new(9).unwrap());
+    class.datastore_class = Some(name("fast"));
+    class.applied_by = Some(name("site"));
+    class
+}
+
+fn planned(text: &str) -> PlannedRecord {
+    PlannedRecord {
+        name: name(text),
+        datastore: name("ds"),
+        size: Bytes::from_gib(1),
+        vm: Some(name("web")),
+        class: Some(name("gold")),
+        policy: serde_json::from_str(r#"{"limit": null}"#).unwrap(),
+        applied_by: name("site"),
+    }
+}
+
+fn of_class(text: &str, class: Option<&str>) -> DiskRecord {
+    let mut record = disk(text, "ds");
+    record.set.class = class.map(name);
+    record
+}
+
+#[test]
+fn policies_change_together_or_not_at_all() {
+    let (_dir, mut catalog) = fresh();
+    catalog.insert_datastore(&datastore("ds")).unwrap();
+    for text in ["a", "b"] {
+        catalog.insert_disk(&disk(text, "ds")).unwrap();
+    }
+    let all = PolicyChange {
+        classes: vec![class("gold", 100), class("iron", 5)],
+        disks: vec![of_class("a", Some("gold")), of_class("b", Some("gold"))],
+        planned: vec![planned("c"), planned("d")],
+        ..PolicyChange::default()
+    };
+    catalog.change_policies(&all).unwrap();
+    let before = catalog.load().unwrap();
+    assert_eq!(before.classes, all.classes);
+    assert_eq!((before.disks.clone(), before.planned.clone()), (all.disks, all.planned));
+    // Each of these cannot be made, after a part that can.
+    let further = PolicyChange {
+        classes: vec![class("gold", 700), class("new", 1)],
+        disks: vec![of_class("a", Some("new"))],
+        gone_planned: vec![name("c")],
+        ..PolicyChange::default()
+    };
+    let with = |disks: &[DiskRecord]| [&further.disks, disks].concat();
+    let (missing, in_use) = ("there is no", "a class of disks is in use");
+    for (change, words) in [
+        (PolicyChange { disks: with(&[of_class("z", None)]), ..further.clone() }, missing),
+        (PolicyChange { disks: with(&[of_class("b", Some("none"))]), ..further.clone() }, in_use),
+        (PolicyChange { gone_classes: vec![name("gold")], ..further.clone() }, in_use),
+        (PolicyChange { datastores: vec![datastore("none")], ..further.clone() }, missing),
+    ] {
+        let error = catalog.change_policies(&change).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(catalog.load().unwrap(), before);
+    }
+    let last = PolicyChange {
+        disks: vec![of_class("a", None), of_class("b", Some("iron"))],
+        gone_classes: vec![name("gold")],
+        gone_planned: vec![name("c")],
+        datastores: vec![DatastoreRecord { capacity: None, ..datastore("ds") }],
+        ..PolicyChange::default()
+    };
+    catalog.change_policies(&last).unwrap();
+    let now = catalog.load().unwrap();
+    assert_eq!((now.classes, now.disks), (vec![class("iron", 5)], last.disks));
+    assert_eq!((now.planned, now.datastores), (vec![planned("d")], last.datastores));
+}
+
+#[test]
+fn a_disk_is_planned_until_it_is_made() {
+    let (_dir, mut catalog) = fresh();
+    catalog.insert_datastore(&datastore("ds")).unwrap();
+    let plans = vec![planned("a"), planned("b")];
+    let plan = PolicyChange { planned: plans.clone(), ..PolicyChange::default() };
+    catalog.change_policies(&plan).unwrap();
+    let creating = DiskRecord { state: DiskState::Creating, ..disk("a", "ds") };
+    catalog.insert_disk(&creating).unwrap();
+    assert_eq!(catalog.load().unwrap().planned, plans);
+    // A creation that was cut.
+    catalog.delete_disk(&creating.name).unwrap();
+    assert_eq!(catalog.load().unwrap().planned, plans);
+    catalog.insert_disk(&creating).unwrap();
+    catalog.update_disk(&DiskRecord { state: DiskState::Ready, ..creating }).unwrap();
+    assert_eq!(catalog.load().unwrap().planned, [planned("b")]);
 }

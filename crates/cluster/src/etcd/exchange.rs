@@ -174,13 +174,11 @@ impl Exchange<'_> {
     }
 
     fn refusal(&self, status: StatusCode, bytes: &[u8]) -> EtcdError {
-        match serde_json::from_slice(bytes) {
-            Ok(Refusal { code, message, error }) if code != 0 => EtcdError::Refused {
-                endpoint: self.endpoint.clone(),
-                code,
-                message: if message.is_empty() { error } else { message },
-            },
-            _ => not_etcd(self.endpoint, format!("it answers {status}{}", beginning(bytes))),
+        match serde_json::from_slice(bytes).ok().and_then(Refusal::into_status) {
+            Some((code, message)) => {
+                EtcdError::Refused { endpoint: self.endpoint.clone(), code, message }
+            }
+            None => not_etcd(self.endpoint, format!("it answers {status}{}", beginning(bytes))),
         }
     }
 

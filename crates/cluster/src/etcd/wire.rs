@@ -189,10 +189,62 @@ impl Outcome {
     }
 }
 
+/// What a server says that refuses. A call that is a stream, as a lease's renewal is, has it one
+/// level deeper from etcd 3.6 on (its gateway has version 2 then).
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Refusal {
-    pub(super) code: i64,
-    pub(super) message: String,
-    pub(super) error: String,
+    code: i64,
+    message: String,
+    error: Within,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Within {
+    Text(String),
+    Status { code: i64, message: String },
+}
+
+impl Default for Within {
+    fn default() -> Within {
+        Within::Text(String::new())
+    }
+}
+
+impl Refusal {
+    /// The code of gRPC and the words; `None` of what is no refusal of etcd's.
+    pub(super) fn into_status(self) -> Option<(i64, String)> {
+        let (code, message) = match self.error {
+            Within::Status { code, message } if self.code == 0 => (code, message),
+            Within::Text(error) if self.message.is_empty() => (self.code, error),
+            Within::Text(_) | Within::Status { .. } => (self.code, self.message),
+        };
+        (code != 0).then_some((code, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_of_all_versions_refuse_in_words_that_are_understood() {
+        let says = |text: &str| serde_json::from_str::<Refusal>(text).unwrap().into_status();
+        let invalid = Some((16, "etcdserver: invalid auth token".to_owned()));
+        for text in [
+            // 3.4 and 3.5.
+            r#"{"error":"etcdserver: invalid auth token","code":16,
+                "message":"etcdserver: invalid auth token"}"#,
+            r#"{"error":"etcdserver: invalid auth token","code":16}"#,
+            // 3.6, of a call and of a stream.
+            r#"{"code":16,"message":"etcdserver: invalid auth token","details":[]}"#,
+            r#"{"error":{"code":16,"message":"etcdserver: invalid auth token"}}"#,
+        ] {
+            assert_eq!(says(text), invalid, "{text}");
+        }
+        for text in ["{}", r#"{"error":"not found"}"#, r#"{"error":{"code":0,"message":"fine"}}"#] {
+            assert_eq!(says(text), None, "{text}");
+        }
+    }
 }

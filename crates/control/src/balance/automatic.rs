@@ -4,6 +4,7 @@ use super::state::{Advised, Run};
 use crate::{Control, ControlError};
 use headgate_api::balance::{AutomaticPatch, BalanceBy};
 use headgate_api::placement::{AdviceReport, MoveFinding, MoveReview};
+use headgate_events::Entry;
 use headgate_history::wall_clock;
 use headgate_model::{Lookback, MovePace};
 use headgate_placement::{Automatic, Harm, Mode, Rules, Stopped, Turn};
@@ -66,6 +67,11 @@ impl Control {
     pub(crate) fn forget_what_was_asked(&self) {
         let mut balancer = self.balancer();
         (balancer.asked, balancer.waiting) = (None, 0);
+    }
+
+    /// How many advised moves wait for an operator; 0 where the rules do not ask.
+    pub fn moves_waiting(&self) -> usize {
+        self.balancer().waiting
     }
 
     /// What an operator should know of moves without one.
@@ -139,6 +145,7 @@ impl Control {
 
     fn stop_automatic(&self, harm: &Harm) {
         warn!(disk = %harm.disk, why = %harm, "automatic moves stop");
+        self.note(Entry::done("automatic moves stop").of_disk(&harm.disk).because(harm));
         let stopped = Some(Stopped { at: wall_clock(), why: harm.to_string() });
         if let Err(e) = self.change_automatic(|now| Automatic { stopped, ..now }) {
             warn!(error = %e, "that automatic moves have stopped could not be written down");

@@ -3,9 +3,11 @@
 use super::state::{Advised, Balancer, Run, ours, request};
 use crate::{Control, ControlError, clock};
 use headgate_api::balance::{Balance, BalanceBy, BalanceCreate};
+use headgate_events::{Entry, Outcome, Who};
 use headgate_history::wall_clock;
 use headgate_model::{Lookback, MovePace};
 use headgate_placement::{self as placement, Fate, Hours, Leg, Mode, MoveLimits, Sequence, Skip};
+use serde_json::json;
 use std::num::NonZeroU32;
 use std::time::Instant;
 use tracing::{info, warn};
@@ -167,12 +169,17 @@ impl Control {
         let stands = self.check_leg(&self.pool_now(), &decided);
         if let Err(reason) = &stands {
             info!(%disk, by, %reason, "an advised move is not made");
+            self.note(Entry::noticed("advised move not made").of_disk(disk).because(reason));
         }
         let names = ours(&leg.disk).zip(ours(&leg.to));
         let Some((name, to)) = names.filter(|_| self.take_leg(next, stands)) else { return };
         info!(%disk, from = %leg.from, %to, by, "an advised move begins");
+        let begins = Entry::done("advised move begins").of_disk(disk);
+        self.note(begins.with_new(json!({"from": leg.from, "to": to, "by": by})));
         if let Err(e) = self.migrate_disk(&name, request(to, *pace)) {
             warn!(%disk, by, error = %e, "an advised move could not begin");
+            let failed = Entry::new(Who::Daemon, "advised move begins", Outcome::Failed);
+            self.note(failed.of_disk(disk).because(&e));
             let mut balancer = self.balancer();
             if let Some(run) = balancer.going() {
                 run.sequence.put(*at, Fate::Failed(e.to_string()));

@@ -5,6 +5,7 @@ use crate::creation::{Creation, HandedOver};
 use crate::leases::Eviction;
 use crate::snapshots::Snapshot;
 use crate::{Control, ControlError, DiskEntry, Service, crash};
+use headgate_events::{Entry, Outcome as Told, Who};
 use headgate_mirror::instant::Outcome;
 use headgate_model::{Backend, CopyEvent, DiskRecord, DiskState, Name, Origin};
 use std::sync::mpsc::{Receiver, Sender};
@@ -132,8 +133,11 @@ impl Watch {
             None => {
                 creation.finish();
                 info!(%copy, "the copy is complete, and a disk");
+                control.note(Entry::done("disk copy complete").of_disk(&copy));
             }
             Some(reason) => {
+                let undone = Entry::new(Who::Daemon, "disk copy undone", Told::Failed);
+                control.note(undone.of_disk(&copy).because(reason));
                 match outcome {
                     Some(Outcome::Cancelled) => info!(%copy, "the copy is cancelled, and undone"),
                     _ => warn!(%copy, %reason, "the copy is undone"),

@@ -10,7 +10,8 @@ pub use gather::Claim;
 use crate::{StateDir, StateDirError, StateDirLock, records};
 use gather::Gathered;
 use headgate_catalog::{
-    Catalog, CatalogCopy, CatalogError, Contents, Copies, Inspection, SqliteCatalog, Which, inspect,
+    Catalog, CatalogCopy, CatalogError, Contents, Copies, Inspection, PolicyChange, SqliteCatalog,
+    Which, inspect,
 };
 use headgate_cluster::HostId;
 use headgate_model::{DiskRecord, MoveRecord, MoveStep, Name};
@@ -455,6 +456,8 @@ pub enum Keep {
 fn fill(path: &Path, contents: &Contents) -> Result<(), CatalogError> {
     let mut catalog = SqliteCatalog::open(path)?;
     contents.datastores.iter().try_for_each(|one| catalog.insert_datastore(one))?;
+    let classes = PolicyChange { classes: contents.classes.clone(), ..PolicyChange::default() };
+    catalog.change_policies(&classes)?;
     contents.disks.iter().try_for_each(|one| catalog.insert_disk(one))?;
     contents.vms.iter().try_for_each(|one| catalog.put_vm(one))?;
     contents.exports.iter().try_for_each(|one| catalog.insert_export(one))?;

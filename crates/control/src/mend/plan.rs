@@ -3,8 +3,8 @@
 use super::gather::{Claim, Gathered, Image, Owner, Removed};
 use headgate_catalog::Contents;
 use headgate_model::{
-    DatastoreRecord, DiskRecord, DiskState, ExportRecord, MoveRecord, MoveStep, Name, Policy,
-    RemovedRecord, RemovedStep,
+    ClassRecord, DatastoreRecord, DiskRecord, DiskSettings, DiskState, ExportRecord, MoveRecord,
+    MoveStep, Name, Policy, RemovedRecord, RemovedStep,
 };
 use headgate_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +40,7 @@ fn bare(name: Name, datastore: &DatastoreRecord, size: Bytes) -> DiskRecord {
         placement: Default::default(),
         writes: Default::default(),
         origin: None,
+        set: Default::default(),
         set_by: None,
     }
 }
@@ -155,6 +156,7 @@ fn removed(
 /// Decides what the catalog will hold.
 pub(super) fn plan(gathered: Gathered) -> Plan {
     let Gathered { base, directories, claim, notes } = gathered;
+    let classes = base.classes.clone();
     let Contents { mut datastores, disks, mut vms, exports, rules, removed: known_removed, .. } =
         base;
     let with_images: BTreeSet<&Name> =
@@ -219,9 +221,25 @@ pub(super) fn plan(gathered: Gathered) -> Plan {
     });
     moves.sort_by(|a, b| a.disk.cmp(&b.disk));
     moves.dedup_by(|a, b| a.disk == b.disk);
-    let disks = planner.disks.into_values().collect();
-    let contents = Contents { datastores, disks, vms, exports, rules, removed: kept, moves };
+    let disks = planner.disks.into_values().map(|disk| with_class(disk, &classes)).collect();
+    // What was to be made is made by who has the documents.
+    let planned = Vec::new();
+    let contents =
+        Contents { datastores, disks, vms, exports, rules, removed: kept, moves, classes, planned };
     Plan { contents, notes: planner.notes }
+}
+
+/// A disk whose class is not known keeps its policy as its own.
+fn with_class(disk: DiskRecord, classes: &[ClassRecord]) -> DiskRecord {
+    let known = |class: &Name| classes.iter().any(|one| one.name == *class);
+    match &disk.set.class {
+        Some(class) if !known(class) => {
+            let applied_by = disk.set.applied_by.clone();
+            let set = DiskSettings { applied_by, ..DiskSettings::of(&disk.policy) };
+            DiskRecord { set, ..disk }
+        }
+        _ => disk,
+    }
 }
 
 /// How the disks of a catalog differ from those that the records tell of.

@@ -8,7 +8,8 @@ use crate::{Control, ControlError, DiskEntry, Model, Service, remote};
 use headgate_api::moves::DiskMigrate;
 use headgate_devices::ModelSpec;
 use headgate_mirror::{Operation, Refused};
-use headgate_model::{Backend, MoveStep, Name, PersistentReservations};
+use headgate_model::{Backend, DiskRecord, MoveStep, Name, PersistentReservations};
+use headgate_stripe::Layout;
 
 fn refused(operation: Operation) -> Refused {
     match operation {
@@ -43,7 +44,9 @@ impl Model {
         datastore: &'a Name,
     ) -> impl Iterator<Item = &'a DiskEntry> {
         let arrives = move |moving: &&Moving| {
-            moving.record.target == *datastore && moving.record.step != MoveStep::Switched
+            !moving.is_within()
+                && moving.record.target == *datastore
+                && moving.record.step != MoveStep::Switched
         };
         let arriving = self.moves.values().filter(arrives);
         self.disks_on(datastore).chain(arriving.filter_map(|one| self.disks.get(&one.record.disk)))
@@ -55,7 +58,9 @@ impl Model {
         datastore: &'a Name,
     ) -> impl Iterator<Item = &'a DiskEntry> {
         let leaves = move |moving: &&Moving| {
-            moving.record.source == *datastore && moving.record.step == MoveStep::Switched
+            !moving.is_within()
+                && moving.record.source == *datastore
+                && moving.record.step == MoveStep::Switched
         };
         let leaving = self.moves.values().filter(leaves);
         let left = leaving.filter_map(|one| self.disks.get(&one.record.disk));
@@ -134,6 +139,47 @@ impl Model {
     }
 }
 
+/// Whether a disk can move within its datastore: one that is striped, and lies on other servers
+/// than new disks do, goes to exports of another name.
+fn check_rebalanced(
+    record: &DiskRecord,
+    backend: &Backend,
+    request: &DiskMigrate,
+) -> Result<(), ControlError> {
+    let (disk, datastore) = (&record.name, &record.datastore);
+    let stripe = record.remote.as_ref().and_then(|remote| remote.stripe.as_ref());
+    let (Some(stripe), Backend::Stripe { servers, unit, .. }) = (stripe, backend) else {
+        return Err(ControlError::invalid(
+            format!("disk '{disk}' is on datastore '{datastore}' already"),
+            "another datastore",
+        ));
+    };
+    if stripe.servers == *servers {
+        return Err(ControlError::invalid(
+            format!("disk '{disk}' lies on all servers of datastore '{datastore}' already"),
+            "another datastore, or a server more first: 'headgate datastore set --add-server'",
+        ));
+    }
+    if request.export.is_some() {
+        return Ok(());
+    }
+    let layout = Layout::new(*unit, servers.len() as u16, record.size);
+    let needed = layout.map_err(headgate_model::PlaneError::new)?.member_size();
+    Err(ControlError::invalid(
+        format!(
+            "disk '{disk}' lies on {} of the {} servers of datastore '{datastore}', and no exports \
+             on all of them are named",
+            stripe.servers.iter().filter(|server| servers.contains(server)).count(),
+            servers.len()
+        ),
+        format!(
+            "--export with a name that each of the servers has a new export by, of {} bytes or \
+             more",
+            needed.0
+        ),
+    ))
+}
+
 impl Control {
     /// Everything about a move that can be checked without asking storage. Returns warnings.
     pub(super) fn check_move(
@@ -154,14 +200,18 @@ impl Control {
             return Err(ControlError::DiskFailed { name, reason });
         }
         let source = model.datastore(&entry.record.datastore)?;
-        if source.record.name == target.record.name {
-            return Err(ControlError::invalid(
-                format!("disk '{disk}' is on datastore '{}' already", target.record.name),
-                "another datastore",
-            ));
-        }
-        let mut warnings =
-            self.check_place(model, &request.to, &entry.record.policy, request.force)?;
+        let mut warnings = if source.record.name == target.record.name {
+            check_rebalanced(&entry.record, &target.record.backend, request)?;
+            // What it was promised there it is promised already.
+            self.check_takes_disks(model, &request.to, request.force)?;
+            Vec::new()
+        } else {
+            let class = entry.record.set.class.as_ref().and_then(|class| model.classes.get(class));
+            if let Some(class) = class.filter(|_| entry.record.placement.class.is_none()) {
+                model.check_place_of_class(class, &request.to, request.force)?;
+            }
+            self.check_place(model, &request.to, &entry.record.policy, None, request.force)?
+        };
         if let Some(ModelSpec::Null) = target.device {
             return Err(ControlError::invalid(
                 format!("datastore '{}' stores nothing, and the disk would be empty", request.to),

@@ -15,6 +15,8 @@ mod switch;
 mod tests;
 #[cfg(test)]
 mod tests_of_crashes;
+#[cfg(test)]
+mod tests_within;
 mod views;
 mod watch;
 

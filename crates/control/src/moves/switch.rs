@@ -142,7 +142,9 @@ impl Control {
                 .map(|on| model.datastores.get(on).map(|store| store.record.backend.clone()))
         };
         self.leases.swap_beside(&disk);
-        self.samples.move_disk(&disk, &here.datastore);
+        if here.datastore != there.datastore {
+            self.samples.move_disk(&disk, &here.datastore);
+        }
         drop(catalog);
         crash::point("switch written down");
         info!(%disk, from = %here.datastore, to = %there.datastore, "the disk has moved");

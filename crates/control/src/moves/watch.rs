@@ -2,6 +2,8 @@
 
 use crate::moving::{Phase, Verdict};
 use crate::{Control, ControlError};
+use headgate_api::moves::MoveOutcome;
+use headgate_events::{Entry, Outcome, Who};
 use headgate_mirror::{Record, Side, Word};
 use headgate_model::{MoveEvent, Name, PlaneError};
 use std::collections::VecDeque;
@@ -85,6 +87,7 @@ impl Watch {
                 let verdict = Verdict::of(outcome);
                 let (disk, reason) = (&self.disk, verdict.reason.as_deref());
                 info!(%disk, outcome = verdict.outcome.as_str(), reason, "the move has ended");
+                control.note(ended(disk, &verdict));
                 control.put_phase(disk, Phase::Ended(verdict), None);
                 Next::Event
             }
@@ -161,4 +164,15 @@ impl Watch {
             Err(TryRecvError::Disconnected) => self.early.is_empty(),
         }
     }
+}
+
+fn ended(disk: &Name, verdict: &Verdict) -> Entry {
+    let outcome = match verdict.outcome {
+        MoveOutcome::Switched | MoveOutcome::Cancelled => Outcome::Taken,
+        MoveOutcome::Failed | MoveOutcome::Interrupted => Outcome::Failed,
+    };
+    let what = format!("disk move {}", verdict.outcome.as_str());
+    let mut entry = Entry::new(Who::Daemon, what, outcome).of_disk(disk);
+    entry.why.clone_from(&verdict.reason);
+    entry
 }

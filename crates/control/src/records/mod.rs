@@ -14,10 +14,12 @@ pub(crate) use file::{datastore_records, read_record, record_path, write_atomica
 use scribe::{Author, Scribes};
 
 use crate::{Roots, StateDir};
-use headgate_catalog::{Catalog, CatalogError, Contents, DiskChange, RecordFile, RemovedChange};
+use headgate_catalog::{
+    Catalog, CatalogError, Contents, DiskChange, PolicyChange, RecordFile, RemovedChange,
+};
 use headgate_model::{
-    Backend, DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name, RemovedId, RemovedRecord,
-    RemovedStep, VmRecord,
+    Backend, ClassRecord, DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name,
+    PlannedRecord, RemovedId, RemovedRecord, RemovedStep, VmRecord,
 };
 use headgate_placement::Rules;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +96,8 @@ struct Held {
     rules: Rules,
     removed: BTreeMap<RemovedId, RemovedRecord>,
     moves: BTreeMap<Name, MoveRecord>,
+    classes: BTreeMap<Name, ClassRecord>,
+    planned: BTreeMap<Name, PlannedRecord>,
 }
 
 /// The directory of a datastore's images as the catalog has it, if it has one.
@@ -176,7 +180,7 @@ impl<C: Catalog> Recorded<C> {
 
     /// What belongs to no image: datastores, disks without one, virtual machines, rules.
     fn state_note(&self) -> Note {
-        let Held { datastores, disks, vms, exports, rules, .. } = &self.held;
+        let Held { datastores, disks, vms, exports, rules, classes, planned, .. } = &self.held;
         let bare = |name: &Name| self.directory(name).is_none();
         let disks: Vec<DiskRecord> = disks
             .values()
@@ -192,6 +196,8 @@ impl<C: Catalog> Recorded<C> {
             rules: rules.clone(),
             removed: Vec::new(),
             moves: Vec::new(),
+            classes: classes.values().cloned().collect(),
+            planned: planned.values().cloned().collect(),
             disks,
         });
         let name = crate::state_dir::RECORDS.to_owned();
@@ -225,6 +231,13 @@ impl<C: Catalog> Recorded<C> {
             None => (state_directory(), self.state_note()),
         };
         self.note(vec![note]);
+    }
+
+    fn note_made(&mut self, record: &DiskRecord) {
+        self.note_disk(&record.name, &record.datastore);
+        if record.state.has_image() && self.held.planned.remove(&record.name).is_some() {
+            self.note_state();
+        }
     }
 
     fn note_move(&mut self, record: &MoveRecord) {
@@ -292,7 +305,8 @@ impl<C: Catalog> Recorded<C> {
 impl<C: Catalog> Catalog for Recorded<C> {
     fn load(&mut self) -> Result<Contents, CatalogError> {
         let contents = self.inner.load()?;
-        let Contents { datastores, disks, vms, exports, rules, removed, moves } = contents.clone();
+        let all = contents.clone();
+        let Contents { datastores, disks, vms, exports, rules, removed, moves, .. } = all;
         self.held = Held {
             datastores: datastores.into_iter().map(|one| (one.name.clone(), one)).collect(),
             disks: disks.into_iter().map(|one| (one.name.clone(), one)).collect(),
@@ -300,6 +314,8 @@ impl<C: Catalog> Catalog for Recorded<C> {
             exports: exports.into_iter().map(|one| (one.name.clone(), one)).collect(),
             removed: removed.into_iter().map(|one| (one.id.clone(), one)).collect(),
             moves: moves.into_iter().map(|one| (one.disk.clone(), one)).collect(),
+            classes: all.classes.into_iter().map(|one| (one.name.clone(), one)).collect(),
+            planned: all.planned.into_iter().map(|one| (one.name.clone(), one)).collect(),
             rules,
         };
         self.note_everything();
@@ -333,14 +349,39 @@ impl<C: Catalog> Catalog for Recorded<C> {
     fn insert_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
         self.inner.insert_disk(record)?;
         self.held.disks.insert(record.name.clone(), record.clone());
-        self.note_disk(&record.name, &record.datastore);
+        self.note_made(record);
+        Ok(())
+    }
+
+    fn change_policies(&mut self, change: &PolicyChange) -> Result<(), CatalogError> {
+        self.inner.change_policies(change)?;
+        let held = &mut self.held;
+        held.classes.retain(|name, _| !change.gone_classes.contains(name));
+        held.classes.extend(change.classes.iter().map(|one| (one.name.clone(), one.clone())));
+        held.planned.retain(|name, _| !change.gone_planned.contains(name));
+        held.planned.extend(change.planned.iter().map(|one| (one.name.clone(), one.clone())));
+        held.disks.extend(change.disks.iter().map(|one| (one.name.clone(), one.clone())));
+        let datastores = change.datastores.iter().map(|one| (one.name.clone(), one.clone()));
+        held.datastores.extend(datastores);
+        let bare = change.disks.iter().any(|disk| self.directory(&disk.datastore).is_none());
+        let with_image = |disk: &&DiskRecord| self.directory(&disk.datastore).is_some();
+        for disk in change.disks.iter().filter(with_image).cloned().collect::<Vec<_>>() {
+            self.note_disk(&disk.name, &disk.datastore);
+        }
+        for datastore in &change.datastores {
+            self.note_datastore(&datastore.name);
+        }
+        let has_state = PolicyChange { disks: Vec::new(), ..change.clone() };
+        if bare || !has_state.is_empty() {
+            self.note_state();
+        }
         Ok(())
     }
 
     fn update_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
         self.inner.update_disk(record)?;
         self.held.disks.insert(record.name.clone(), record.clone());
-        self.note_disk(&record.name, &record.datastore);
+        self.note_made(record);
         Ok(())
     }
 

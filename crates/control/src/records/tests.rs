@@ -169,6 +169,7 @@ fn with_disk(at: usize, path: &Path) -> (DatastoreRecord, DiskRecord) {
         placement: Default::default(),
         writes: Default::default(),
         origin: None,
+        set: Default::default(),
         set_by: None,
     };
     (DatastoreRecord { name, backend, ..first }, disk)

@@ -1,6 +1,8 @@
 //! A catalog that fails where a test asks for that.
 
-use headgate_catalog::{Catalog, CatalogError, Contents, DiskChange, RemovedChange, SqliteCatalog};
+use headgate_catalog::{
+    Catalog, CatalogError, Contents, DiskChange, PolicyChange, RemovedChange, SqliteCatalog,
+};
 use headgate_model::{DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name, VmRecord};
 use headgate_placement::Rules;
 use std::collections::VecDeque;
@@ -22,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) puts: VecDeque<Option<Fault>>,
     /// So many questions for a row are not answered.
     pub(crate) unanswered: usize,
+    /// How often rows of disks were changed.
+    pub(crate) disk_updates: usize,
 }
 
 pub(crate) type Faults = Arc<Mutex<Plan>>;
@@ -75,11 +79,16 @@ impl Catalog for FaultyCatalog {
         self.inner.delete_datastore(name)
     }
 
+    fn change_policies(&mut self, change: &PolicyChange) -> Done {
+        self.inner.change_policies(change)
+    }
+
     fn insert_disk(&mut self, record: &DiskRecord) -> Done {
         self.inner.insert_disk(record)
     }
 
     fn update_disk(&mut self, record: &DiskRecord) -> Done {
+        self.faults.lock().unwrap().disk_updates += 1;
         self.inner.update_disk(record)
     }
 

@@ -1,6 +1,6 @@
 //! What the handlers share.
 
-use super::changes::Edit;
+use super::edit::Edit;
 use super::error::ApiError;
 use crate::calibrate::Calibrator;
 use crate::observe::Observer;

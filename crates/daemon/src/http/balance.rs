@@ -1,7 +1,7 @@
 //! Routes of advice that is carried out, and of datastores that are emptied.
 
 use super::app::{Answer, App, Edited};
-use super::changes::Edit;
+use super::edit::Edit;
 use super::error::{ApiError, Body, Flags, Param};
 use super::window::WindowFlags;
 use axum::Json;

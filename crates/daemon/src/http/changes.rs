@@ -1,86 +1,33 @@
-//! One line in the log for every change that the API makes: who, what, and the values.
+//! A line in the log of events, and one in the daemon's log, for every change that the API makes or
+//! refuses: who, what, and the values.
 //!
-//! A layer over all routes writes it, so that no operation can be without one. What was before is
+//! A layer around all routes writes it, so that no operation can be without one. What was before is
 //! the handlers' to tell.
 
+use super::app::App;
+use super::asked::Asked;
+use super::caller::{Known, Tenant};
+use super::edit::{BODY_MAX, Edit};
 use super::error::ApiError;
 use axum::body::{Body, to_bytes};
-use axum::extract::{ConnectInfo, Request};
-use axum::http::{Method, StatusCode, Uri};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use headgate_access::Peer;
-use headgate_api::priorities::{Priorities, VmSockets};
-use headgate_api::types::Vm;
-use serde::Serialize;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The longest body of a request, in bytes.
-pub(super) const BODY_MAX: usize = 2 << 20;
+use headgate_api::types::ErrorBody;
+use headgate_events::{Entry, Outcome, Stream, Who, hide_in_text};
+use serde_json::{Value, json};
+use std::time::Duration;
 
 /// The longest text about values in a line, in bytes.
 const VALUES_MAX: usize = 2_048;
 
-/// What a change made of what was: `policy.limit: null -> 500`.
-#[derive(Clone, Debug)]
-pub(super) struct Edit(String);
+/// How long the answer to a change waits until its event is durable.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-impl Edit {
-    /// The difference of two views of one thing, which have only what can be set.
-    pub(super) fn between<T: Serialize>(before: &T, now: &T) -> Edit {
-        let [before, now] = [before, now].map(|view| {
-            let mut leaves = BTreeMap::new();
-            // A view that is no JSON has no leaves, and then the line has no values.
-            flatten("", serde_json::to_value(view).unwrap_or_default(), &mut leaves);
-            leaves
-        });
-        let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-        let text = |value: Option<&Value>| value.map_or("null".to_owned(), Value::to_string);
-        let changes: Vec<String> = names
-            .into_iter()
-            .filter(|name| before.get(*name) != now.get(*name))
-            .map(|name| format!("{name}: {} -> {}", text(before.get(name)), text(now.get(name))))
-            .collect();
-        if changes.is_empty() {
-            return Edit("as before".into());
-        }
-        Edit(changes.join(", "))
-    }
-}
-
-/// What can be set of a virtual machine.
-#[derive(Serialize)]
-pub(super) struct VmSettings<'a> {
-    #[serde(flatten)]
-    priorities: &'a Priorities,
-    #[serde(flatten)]
-    sockets: &'a VmSockets,
-}
-
-impl VmSettings<'_> {
-    pub(super) fn of(vm: &Vm) -> VmSettings<'_> {
-        VmSettings { priorities: &vm.priorities, sockets: &vm.sockets }
-    }
-}
-
-/// Values by their names, the names of what is around them before theirs. Lists count as values.
-fn flatten(name: &str, value: Value, leaves: &mut BTreeMap<String, Value>) {
-    let Value::Object(fields) = value else {
-        leaves.insert(name.to_owned(), value);
-        return;
-    };
-    for (key, value) in fields {
-        let inner = if name.is_empty() { key } else { format!("{name}.{key}") };
-        flatten(&inner, value, leaves);
-    }
-}
-
-/// The layer. What is refused changes nothing, and is not told.
-pub(super) async fn log(request: Request, next: Next) -> Response {
-    if request.method().is_safe() {
-        return next.run(request).await;
-    }
+/// The layer. What only reads is told if it was forbidden.
+pub(super) async fn keep(State(app): State<App>, request: Request, next: Next) -> Response {
+    let reads = request.method().is_safe();
     let (head, body) = request.into_parts();
     let body = match to_bytes(body, BODY_MAX).await {
         Ok(body) => body,
@@ -91,21 +38,31 @@ pub(super) async fn log(request: Request, next: Next) -> Response {
                 .into_response();
         }
     };
-    let what = what(&head.method, &head.uri);
-    let by = head.extensions.get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| peer.clone());
-    let query = head.uri.query().map(str::to_owned);
-    let done = async move {
-        let request = Request::from_parts(head, Body::from(body.clone()));
-        let response = next.run(request).await;
-        if response.status().is_success() {
-            let by = by.map_or("unknown".to_owned(), |peer| peer.to_string());
-            let values = match response.extensions().get::<Edit>() {
-                Some(Edit(text)) => text.clone(),
-                None => asked(&body, query.as_deref()),
-            };
-            tracing::info!(by = %by, values = %short(values), "{what}");
+    let known = head.extensions.get::<Known>();
+    let by = known.map_or(Who::Unknown { address: None }, |known| known.who.clone());
+    if reads {
+        let asked = Asked::of(&app, &head.method, &head.uri, &Value::Null);
+        let response = next.run(Request::from_parts(head, Body::from(body))).await;
+        if ![StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED].contains(&response.status()) {
+            return response;
         }
-        response
+        let (response, entry) = not_taken(response, Call { by, asked, values: None }).await;
+        app.control.events().tell(Stream::Refused, entry);
+        return response;
+    }
+    let value = serde_json::from_slice(&body).unwrap_or_default();
+    let asked = Asked::of(&app, &head.method, &head.uri, &value);
+    let call = Call { by, asked, values: values(head.uri.query(), value) };
+    let done = async move {
+        let response = next.run(Request::from_parts(head, Body::from(body))).await;
+        match response.status().is_success() {
+            true => taken(&app, response, call).await,
+            false => {
+                let (response, entry) = not_taken(response, call).await;
+                app.control.events().tell(Stream::Refused, entry);
+                response
+            }
+        }
     };
     // A client that does not wait for the answer makes its change all the same.
     match tokio::spawn(done).await {
@@ -119,13 +76,85 @@ pub(super) async fn log(request: Request, next: Next) -> Response {
     }
 }
 
-/// What was asked for, on one line: JSON has no line breaks once it was read.
-fn asked(body: &[u8], query: Option<&str>) -> String {
-    let body = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => Some(value.to_string()),
-        Err(_) => None,
+/// A request, as it is told.
+struct Call {
+    by: Who,
+    asked: Asked,
+    /// What stands in it.
+    values: Option<Value>,
+}
+
+impl Call {
+    fn entry(self, result: Outcome) -> Entry {
+        let Call { by, asked, values } = self;
+        let mut entry = Entry::new(by, asked.words, result);
+        (entry.object, entry.disks, entry.asked) = (asked.object, asked.disks, values);
+        entry
+    }
+}
+
+/// Tells what is in force, and waits until that is durable, for a bounded time.
+async fn taken(app: &App, response: Response, call: Call) -> Response {
+    let edit = response.extensions().get::<Edit>().cloned().unwrap_or_default();
+    let text = edit.text().unwrap_or_else(|| call.values.as_ref().map_or_else(String::new, text));
+    let (by, mut what) = (call.by.to_string(), call.asked.words.clone());
+    if let Some(object) = &call.asked.object {
+        what = format!("{what} {}", object.name);
+    }
+    tracing::info!(by = %by, values = %short(hide_in_text(&text)), "{what}");
+    let mut entry = call.entry(Outcome::Taken);
+    if edit != Edit::default() {
+        entry.asked = None;
+    }
+    (entry.old, entry.new) = (edit.old, edit.new);
+    let stream = match response.extensions().get::<Tenant>() {
+        Some(_) => Stream::Tenants,
+        None => Stream::Changes,
     };
-    [query.map(str::to_owned), body].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let control = app.control.clone();
+    let kept = tokio::task::spawn_blocking(move || {
+        let log = control.events();
+        log.tell(stream, entry).is_some_and(|id| log.settle(id, PATIENCE))
+    });
+    if !kept.await.unwrap_or(false) {
+        tracing::warn!(by = %by, "the event of a change is not kept yet: {what}");
+    }
+    response
+}
+
+/// What is told of a request that changed nothing.
+async fn not_taken(response: Response, call: Call) -> (Response, Entry) {
+    let failed = response.status().is_server_error();
+    let mut entry = call.entry(if failed { Outcome::Failed } else { Outcome::Refused });
+    let (head, body) = response.into_parts();
+    // An answer to what is refused is short, and made here.
+    let body = to_bytes(body, BODY_MAX).await.unwrap_or_default();
+    entry.why = Some(match serde_json::from_slice::<ErrorBody>(&body) {
+        Ok(body) => body.error,
+        Err(_) => head.status.to_string(),
+    });
+    (Response::from_parts(head, Body::from(body)), entry)
+}
+
+/// What was asked for: the query's fields, and the body's.
+fn values(query: Option<&str>, body: Value) -> Option<Value> {
+    match (query, body) {
+        (None, Value::Null) => None,
+        (None, body) => Some(body),
+        (Some(query), Value::Null) => Some(json!({ "query": query })),
+        (Some(query), body) => Some(json!({ "query": query, "body": body })),
+    }
+}
+
+/// On one line: JSON has no line breaks once it was read.
+fn text(values: &Value) -> String {
+    match values.get("query").and_then(Value::as_str) {
+        Some(query) => {
+            let body = values.get("body").map(Value::to_string);
+            [Some(query.to_owned()), body].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        }
+        None => values.to_string(),
+    }
 }
 
 fn short(mut text: String) -> String {
@@ -137,73 +166,26 @@ fn short(mut text: String) -> String {
     text
 }
 
-/// What was done, in the command line's words where it has some: `disk set db`.
-fn what(method: &Method, uri: &Uri) -> String {
-    let parts: Vec<&str> = uri.path().split('/').skip(2).collect();
-    let words = match (method.as_str(), &parts[..]) {
-        ("POST", ["datastores"]) => "datastore add",
-        ("PATCH", ["datastores", _]) => "datastore set",
-        ("DELETE", ["datastores", _]) => "datastore remove",
-        ("POST", ["datastores", _, "calibration"]) => "datastore calibrate",
-        ("DELETE", ["datastores", _, "calibration"]) => "datastore calibrate --cancel",
-        ("POST", ["disks"]) => "disk create",
-        ("PATCH", ["disks", _]) => "disk set",
-        ("DELETE", ["disks", _]) => "disk remove",
-        ("POST", ["disks", _, "takeover"]) => "disk takeover",
-        ("POST", ["disks", _, "resume"]) => "disk resume",
-        ("POST", ["disks", _, "resize"]) => "disk resize",
-        ("POST", ["disks", _, "migrate"]) => "disk migrate",
-        ("PATCH", ["moves", _]) => "disk migrate (change)",
-        ("DELETE", ["moves", _]) => "disk migrate --cancel",
-        ("POST", ["disks", _, "copy"]) => "disk copy",
-        ("PATCH", ["copies", _]) => "disk copy (change)",
-        ("DELETE", ["copies", _]) => "disk copy --cancel",
-        ("POST", ["removed", _, "restore"]) => "disk restore",
-        ("DELETE", ["removed", _]) => "disk purge",
-        ("PATCH", ["vms", _]) => "vm set",
-        ("DELETE", ["vms", _]) => "vm reset",
-        ("POST", ["exports"]) => "export add",
-        ("PATCH", ["exports", _]) => "export set",
-        ("DELETE", ["exports", _]) => "export remove",
-        ("PUT", ["rules"]) => "rules set",
-        ("PATCH", ["rules"]) => "rules --automatic",
-        ("POST", ["balance"]) => "balance --apply",
-        ("DELETE", ["balance"]) => "balance --stop",
-        ("PUT", ["datastores", _, "maintenance"]) => "datastore maintenance",
-        _ => return format!("{method} {}", uri.path()),
-    };
-    match parts.get(1) {
-        Some(name) => format!("{words} {name}"),
-        None => words.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::operations::{self, Operation};
     use super::super::testing::{Bench, Logged};
     use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn an_edit_names_what_is_different_and_nothing_else() {
-        let before = json!({"policy": {"limit": null, "shares": 1000}, "vm": "a"});
-        let now = json!({"policy": {"limit": 500, "shares": 1000}, "vm": "b"});
-        let Edit(text) = Edit::between(&before, &now);
-        assert_eq!(text, r#"policy.limit: null -> 500, vm: "a" -> "b""#);
-        let Edit(text) = Edit::between(&now, &now);
-        assert_eq!(text, "as before");
-    }
+    use headgate_events::Filter;
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_line_stays_one_line_and_short() {
-        assert_eq!(asked(b"{\"a\":\n \"x\\ny\"}", None), r#"{"a":"x\ny"}"#);
-        assert_eq!(asked(b"", Some("image=keep")), "image=keep");
+        let said = |query, body| text(&values(query, body).unwrap());
+        assert_eq!(said(None, json!({"a": "x\ny"})), r#"{"a":"x\ny"}"#);
+        assert_eq!(said(Some("image=keep"), Value::Null), "image=keep");
+        assert_eq!(said(Some("a=b"), json!({})), "a=b {}");
         let long = short("\u{e9}".repeat(VALUES_MAX));
         assert!(long.len() <= VALUES_MAX + 3 && long.ends_with("..."), "{}", long.len());
     }
 
     /// The operations that change something: method, path, body, and what the line must have.
-    const CHANGES: [(&str, &str, &str, &str); 24] = [
+    const CHANGES: [(&str, &str, &str, &str); 29] = [
         ("POST", "/v1/datastores", r#"{"name":"log1","backend":{"emulated":"rate=1600"}}"#, "log1"),
         ("PATCH", "/v1/datastores/log1", r#"{"queue_depth":8}"#, "queue_depth: 32 -> 8"),
         (
@@ -213,6 +195,16 @@ mod tests {
             r#""name":"logged""#,
         ),
         ("PATCH", "/v1/disks/logged", r#"{"limit":500}"#, "policy.limit: null -> 500"),
+        ("PUT", "/v1/classes/logc", r#"{"policy":{"shares":7}}"#, r#""shares":7"#),
+        ("PATCH", "/v1/disks/logged", r#"{"class":"logc"}"#, r#"class: null -> "logc""#),
+        ("PUT", "/v1/classes/logc", r#"{"policy":{"shares":9}}"#, "policy.shares: 7 -> 9"),
+        ("DELETE", "/v1/classes/logc?force=yes", "", "class remove logc"),
+        (
+            "POST",
+            "/v1/apply",
+            r#"{"set":"logs","classes":[{"name":"loga","class":{"policy":{"shares":5}}}]}"#,
+            r#""set":"logs""#,
+        ),
         ("POST", "/v1/disks/logged/resize", r#"{"size":2097152}"#, "size: 1048576 -> 2097152"),
         ("POST", "/v1/exports", r#"{"name":"loge","disk":"logged","priority":50}"#, "loge"),
         ("PATCH", "/v1/exports/loge", r#"{"priority":60}"#, "priority: 50 -> 60"),
@@ -235,51 +227,30 @@ mod tests {
         ("DELETE", "/v1/datastores/log2", "", "datastore remove log2"),
     ];
 
-    /// The operations in the document that are no reading, as `METHOD path`.
-    fn documented() -> BTreeSet<String> {
-        let document: Value = serde_json::from_str(super::super::DOCUMENT).unwrap();
-        let mut all = BTreeSet::new();
-        for (path, methods) in document["paths"].as_object().unwrap() {
-            for method in methods.as_object().unwrap().keys().filter(|one| *one != "get") {
-                all.insert(format!("{} {path}", method.to_uppercase()));
-            }
-        }
-        all
-    }
-
-    /// As the document has it: what stands where a name is becomes `{name}`.
-    fn pattern(method: &str, path: &str) -> String {
-        let path = path.split('?').next().unwrap();
-        let parts: Vec<&str> = path.split('/').collect();
-        let parts =
-            parts.iter().enumerate().map(|(at, part)| if at == 3 { "{name}" } else { part });
-        format!("{method} {}", parts.collect::<Vec<_>>().join("/"))
-    }
-
     #[test]
     fn every_operation_that_changes_something_is_logged_with_who_and_what() {
-        let mut tried: BTreeSet<String> =
+        let pattern = |method: &str, path: &str| {
+            let path = path.split('?').next().unwrap();
+            let found = Operation::of(&method.parse().unwrap(), &path.parse().unwrap()).unwrap();
+            (found.method, found.path)
+        };
+        let mut tried: BTreeSet<_> =
             CHANGES.iter().map(|(method, path, ..)| pattern(method, path)).collect();
         // It succeeds on a disk whose storage was in trouble only.
-        let resume = "/v1/disks/logged/resume";
-        tried.insert(pattern("POST", resume));
-        assert_eq!(what(&Method::POST, &resume.parse().unwrap()), "disk resume logged");
+        tried.insert(("POST", "/v1/disks/{name}/resume"));
         // It succeeds while advice is carried out only.
-        tried.insert(pattern("DELETE", "/v1/balance"));
-        assert_eq!(what(&Method::DELETE, &"/v1/balance".parse().unwrap()), "balance --stop");
+        tried.insert(("DELETE", "/v1/balance"));
         // They succeed on a disk that moves or is copied only, which is over too soon here.
-        for (method, path, words) in [
-            ("POST", "/v1/disks/logged/migrate", "disk migrate logged"),
-            ("PATCH", "/v1/moves/logged", "disk migrate (change) logged"),
-            ("DELETE", "/v1/moves/logged", "disk migrate --cancel logged"),
-            ("POST", "/v1/disks/logged/copy", "disk copy logged"),
-            ("PATCH", "/v1/copies/logged", "disk copy (change) logged"),
-            ("DELETE", "/v1/copies/logged", "disk copy --cancel logged"),
-        ] {
-            tried.insert(pattern(method, path));
-            assert_eq!(what(&method.parse().unwrap(), &path.parse().unwrap()), words);
+        for operation in ["moves", "copies"] {
+            for method in ["PATCH", "DELETE"] {
+                tried.insert(pattern(method, &format!("/v1/{operation}/logged")));
+            }
         }
-        assert_eq!(documented(), tried, "an operation is not in this test");
+        tried.insert(("POST", "/v1/disks/{name}/migrate"));
+        tried.insert(("POST", "/v1/disks/{name}/copy"));
+        let all = operations::ALL.iter().filter(|one| one.method != "GET");
+        let all: BTreeSet<_> = all.map(|one| (one.method, one.path)).collect();
+        assert_eq!(all, tried, "an operation is not in this test");
 
         let logged = Logged::all();
         let bench = Bench::new();
@@ -290,7 +261,13 @@ mod tests {
                 let before = logged.count();
                 let (status, answer) = api.send(method, path, body);
                 assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
-                let line = what(&method.parse().unwrap(), &path.parse().unwrap());
+                let asked = Asked::of(
+                    &bench.app(),
+                    &method.parse().unwrap(),
+                    &path.parse().unwrap(),
+                    &json!({}),
+                );
+                let line = asked.words;
                 assert!(!line.contains("/v1/"), "{line} is not the command line's word");
                 // Other tests of the program change something of their own meanwhile.
                 let mut new = logged.since(before, &line);
@@ -300,11 +277,65 @@ mod tests {
                 let me = format!("process {}", std::process::id());
                 let user = format!("user {}", rustix_uid());
                 assert!(new[0].contains(&me) && new[0].contains(&user), "{}", new[0]);
+                // The answer came when its event was durable.
+                let event = last_event(&bench);
+                assert_eq!((event.operation, event.result), (line, Outcome::Taken), "{path}");
+                let who = Who::Process {
+                    user: rustix_uid(),
+                    group: rustix::process::getegid().as_raw(),
+                    process: Some(std::process::id().cast_signed()),
+                };
+                assert_eq!(event.by, who);
+                let says = event.old.is_some() || event.new.is_some() || event.asked.is_some();
+                assert!(says || method == "DELETE" || path.contains("resume"), "{path}");
             }
             let before = logged.count();
+            let newest = bench.app().control.events().last();
             assert_eq!(api.send("DELETE", "/v1/disks/logged", "").0, 404);
             assert_eq!(api.send("GET", "/v1/disks", "").0, 200);
+            assert_eq!(api.send("GET", "/v1/disks/none", "").0, 404);
             assert!(logged.since(before, "disk remove logged").is_empty());
+            let event = last_event(&bench);
+            assert_eq!(bench.app().control.events().last(), newest + 1, "what reads is not told");
+            assert_eq!((event.operation.as_str(), event.result), ("disk remove", Outcome::Refused));
+            assert!(event.why.unwrap().contains("there is no disk 'logged'"));
+        });
+    }
+
+    fn last_event(bench: &Bench) -> Entry {
+        let app = bench.app();
+        let log = app.control.events();
+        assert!(log.settle(log.last(), PATIENCE));
+        let filter = Filter { after: log.last() - 1, ..Filter::default() };
+        log.read(&filter, 1).unwrap().events.remove(0).entry
+    }
+
+    /// Every operation that changes something, tried in vain: each is told with who, what and why.
+    #[test]
+    fn every_operation_that_is_refused_is_told_with_why() {
+        let bench = Bench::new();
+        bench.serve(|api| {
+            let changes = operations::ALL.iter().filter(|one| one.method != "GET");
+            for (at, one) in changes.enumerate() {
+                let path = one.path.replace("{name}", "nobody");
+                let before = bench.app().control.events().last();
+                let (status, answer) =
+                    api.send(one.method, &path, r#"{"no such": "secret://u:p@h"}"#);
+                if (200..300).contains(&status) {
+                    continue;
+                }
+                // The budget of one peer.
+                if at >= 20 {
+                    assert!(bench.app().control.events().last() <= before + 1);
+                    continue;
+                }
+                let event = last_event(&bench);
+                assert_eq!(event.result, Outcome::Refused, "{path}: {answer}");
+                let error: ErrorBody = serde_json::from_str(&answer).unwrap();
+                assert_eq!(event.why.unwrap().len().min(1_000), error.error.len().min(1_000));
+                let asked = event.asked.unwrap().to_string();
+                assert!(asked.contains("no such") && !asked.contains("u:p"), "{asked}");
+            }
         });
     }
 

@@ -4,10 +4,10 @@
 //! its way. When all places are taken, the one that has been idle longest is closed for a newcomer.
 //! So whoever lets connections hang keeps nobody out.
 
+use super::caller::Caller;
 use super::error::ApiError;
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use headgate_access::Peer;
@@ -18,11 +18,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, watch};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixListener;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -142,9 +144,45 @@ impl Drop for Service {
     }
 }
 
+/// Bytes in both directions.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// Where connections come from.
+pub(super) enum Source {
+    Unix(UnixListener),
+    /// Those that have shaken hands.
+    Ready(mpsc::Receiver<(Box<dyn Duplex>, Caller)>),
+}
+
+impl Source {
+    /// The next one, and who it is.
+    async fn next(&mut self) -> io::Result<(Box<dyn Duplex>, Caller)> {
+        match self {
+            Source::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let caller = match Peer::of(&stream) {
+                    Ok(peer) => Caller::Process(peer),
+                    Err(e) => {
+                        tracing::warn!(error = %e, "the kernel does not say who uses the API");
+                        Caller::Unknown
+                    }
+                };
+                Ok((Box::new(stream), caller))
+            }
+            Source::Ready(ready) => match ready.recv().await {
+                Some(open) => Ok(open),
+                // Nobody accepts any more: the end is near.
+                None => std::future::pending().await,
+            },
+        }
+    }
+}
+
 /// Serves until `stop` says so, then answers what is under way.
 pub(super) async fn serve(
-    listener: UnixListener,
+    mut source: Source,
     router: Router,
     limits: ApiLimits,
     stop: watch::Receiver<Stop>,
@@ -158,12 +196,12 @@ pub(super) async fn serve(
             _ = stopped.changed() => break,
             Some(_) = tasks.join_next() => {}
             () = table.changed.notified(), if !has_room => {}
-            accepted = listener.accept(), if has_room => match accepted {
-                Ok((stream, _)) => {
+            accepted = source.next(), if has_room => match accepted {
+                Ok(connected) => {
                     if table.lock().connections.len() >= limits.connections {
                         table.close_longest_idle();
                     }
-                    open(&table, &mut tasks, stream, (router.clone(), limits, stop.clone()));
+                    open(&table, &mut tasks, connected, (router.clone(), limits, stop.clone()));
                 }
                 Err(e) => {
                     tracing::warn!(error = %e, "cannot accept a connection to the API");
@@ -174,7 +212,7 @@ pub(super) async fn serve(
             }
         }
     }
-    drop(listener);
+    drop(source);
     while tasks.join_next().await.is_some() {}
 }
 
@@ -188,7 +226,7 @@ pub(super) enum Stop {
 fn open(
     table: &Arc<Table>,
     tasks: &mut JoinSet<()>,
-    stream: UnixStream,
+    connected: (Box<dyn Duplex>, Caller),
     (router, limits, stop): (Router, ApiLimits, watch::Receiver<Stop>),
 ) {
     let mut open = table.lock();
@@ -196,7 +234,7 @@ fn open(
     open.next += 1;
     open.stamp += 1;
     let stamp = open.stamp;
-    let connection = talk(table.clone(), number, stream, (router, limits, stop));
+    let connection = talk(table.clone(), number, connected, (router, limits, stop));
     let table = table.clone();
     let task = tasks.spawn(async move {
         connection.await;
@@ -209,20 +247,13 @@ fn open(
 async fn talk(
     table: Arc<Table>,
     number: u64,
-    stream: UnixStream,
+    (stream, caller): (Box<dyn Duplex>, Caller),
     (router, limits, mut stop): (Router, ApiLimits, watch::Receiver<Stop>),
 ) {
-    let peer = match Peer::of(&stream) {
-        Ok(peer) => Some(ConnectInfo(peer)),
-        Err(e) => {
-            tracing::warn!(error = %e, "the kernel does not say who uses the API");
-            None
-        }
-    };
+    let stopped = stop.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        if let Some(peer) = peer.clone() {
-            request.extensions_mut().insert(peer);
-        }
+        request.extensions_mut().insert(caller.clone());
+        request.extensions_mut().insert(stopped.clone());
         let (table, router) = (table.clone(), router.clone());
         async move { Ok::<_, Infallible>(answer(&table, number, router, limits, request).await) }
     });
@@ -305,7 +336,7 @@ mod tests {
                     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async {
                     let listener = UnixListener::from_std(listener).unwrap();
-                    serve(listener, router, limits, stopped).await;
+                    serve(Source::Unix(listener), router, limits, stopped).await;
                 });
             });
             House { path, stop, served, _dir: dir }

@@ -1,7 +1,7 @@
 //! Routes of copies of disks as of one instant.
 
 use super::app::{Answer, App, Edited};
-use super::changes::Edit;
+use super::edit::Edit;
 use super::error::{ApiError, Body, Param};
 use axum::Json;
 use axum::extract::State;

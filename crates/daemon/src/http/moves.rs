@@ -1,7 +1,7 @@
 //! Routes of live moves, and of other sizes.
 
 use super::app::{Answer, App, Edited};
-use super::changes::Edit;
+use super::edit::Edit;
 use super::error::{ApiError, Body, Flags, Param};
 use axum::Json;
 use axum::extract::State;

@@ -6,18 +6,24 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 
 #[cfg(test)]
 mod tests {
-    use super::super::{balance, copies, moves, nodes, removed, routes, scrape};
+    use super::super::{
+        balance, blame, classes, copies, events, moves, nodes, operations, removed, reports,
+        routes, scrape,
+    };
     use serde_json::Value;
     use std::collections::BTreeSet;
     use std::path::Path;
     use std::{env, fs};
-    use utoipa::OpenApi;
+    use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+    use utoipa::openapi::{self, Content, Ref, ResponseBuilder};
+    use utoipa::{Modify, OpenApi};
 
     #[derive(OpenApi)]
     #[openapi(
         info(
             title = "Headgate",
-            description = "Virtual disks under mClock. Served on the unix socket headgate.sock of the state directory. \
+            description = "Virtual disks under mClock. Served on the unix socket headgate.sock of the state directory, \
+                           and over TCP where serve --api-listen says so. \
                            Rates are normalised IOs per second, sizes bytes, bandwidths bytes per second. Every error has \
                            the form of ErrorBody."
         ),
@@ -65,6 +71,11 @@ mod tests {
             removed::list_removed,
             removed::restore_disk,
             removed::purge_removed,
+            classes::list_classes,
+            classes::show_class,
+            classes::set_class,
+            classes::remove_class,
+            classes::apply,
             routes::list_vms,
             routes::show_vm,
             routes::set_vm,
@@ -74,14 +85,64 @@ mod tests {
             routes::show_export,
             routes::set_export,
             routes::remove_export,
+            events::events,
+            blame::disk_blame,
+            reports::disk_history,
+            reports::report,
+            reports::report_samples,
             routes::stats,
             routes::top,
             scrape::metrics,
             routes::healthz,
         ),
-        components(schemas(headgate_api::types::ImageFate))
+        components(schemas(headgate_api::types::ImageFate)),
+        modifiers(&Access)
     )]
     struct Document;
+
+    /// Who may: what is shown over TCP, and what each operation takes.
+    struct Access;
+
+    impl Modify for Access {
+        fn modify(&self, document: &mut openapi::OpenApi) {
+            let token = Http::builder().scheme(HttpAuthScheme::Bearer).description(Some(
+                "A token of the file of --api-tokens, over TCP on a loopback address",
+            ));
+            let certificate = SecurityScheme::MutualTls {
+                description: Some("A client's certificate, over TCP with --api-tls".into()),
+                extensions: None,
+            };
+            let components = document.components.get_or_insert_default();
+            components.add_security_scheme("token", SecurityScheme::Http(token.build()));
+            components.add_security_scheme("certificate", certificate);
+            let none: [&str; 0] = [];
+            document.security = Some(vec![
+                // Over the unix socket the kernel says who asks.
+                SecurityRequirement::default(),
+                SecurityRequirement::new("token", none),
+                SecurityRequirement::new("certificate", none),
+            ]);
+            for one in operations::ALL {
+                let Some(item) = document.paths.paths.get_mut(one.path) else { continue };
+                let operation = match one.method {
+                    "GET" => &mut item.get,
+                    "POST" => &mut item.post,
+                    "PUT" => &mut item.put,
+                    "PATCH" => &mut item.patch,
+                    _ => &mut item.delete,
+                };
+                let Some(operation) = operation else { continue };
+                let takes = format!("It takes {}", one.allowed.roles());
+                for (status, why) in [("401", "No token that is known was shown"), ("403", &takes)]
+                {
+                    let error = Content::new(Some(Ref::from_schema_name("ErrorBody")));
+                    let response =
+                        ResponseBuilder::new().description(why).content("application/json", error);
+                    operation.responses.responses.insert(status.into(), response.build().into());
+                }
+            }
+        }
+    }
 
     /// `HEADGATE_UPDATE_OPENAPI=1 cargo test -p headgate-daemon openapi` writes the file anew.
     #[test]
@@ -138,6 +199,23 @@ mod tests {
             }
         }
         assert!(operations.len() > 30, "{operations:?}");
+    }
+
+    /// Who is not let in gets what the document says.
+    #[test]
+    fn every_operation_says_whom_it_is_for() {
+        let document = served();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                let responses = &operation["responses"];
+                let refused = responses["403"]["description"].as_str().unwrap_or_default();
+                assert!(refused.starts_with("It takes role admin"), "{method} {path}: {refused}");
+                assert!(responses["401"].is_object(), "{method} {path}");
+            }
+        }
+        let schemes = &document["components"]["securitySchemes"];
+        assert_eq!(schemes["token"]["scheme"], "bearer");
+        assert_eq!(schemes["certificate"]["type"], "mutualTLS");
     }
 
     #[test]

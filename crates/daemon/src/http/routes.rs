@@ -1,14 +1,11 @@
 use super::app::{Answer, App, Edited};
-use super::changes::{self, Edit, VmSettings};
+use super::edit::{Edit, VmSettings};
 use super::error::{ApiError, Body, Flags, Param};
-use super::scrape::metrics;
-use super::tenants;
 use super::window::WindowFlags;
 use axum::extract::State;
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
-use axum::{Extension, Json, Router, middleware};
+use axum::{Extension, Json};
 use headgate_api::calibration::{Calibration, CalibrationCreate};
 use headgate_api::health::{Confinement, Health, HealthStatus};
 use headgate_api::history::DatastoreHour;
@@ -42,88 +39,6 @@ pub(super) struct RemoveFlags {
     image: ImageFate,
 }
 
-/// All routes.
-pub fn router(app: App) -> Router {
-    Router::new()
-        .route("/v1/datastores", get(list_datastores).post(add_datastore))
-        .route(
-            "/v1/datastores/{name}",
-            get(show_datastore).patch(set_datastore).delete(remove_datastore),
-        )
-        .route(
-            "/v1/datastores/{name}/calibration",
-            get(show_calibration).post(start_calibration).delete(cancel_calibration),
-        )
-        .route("/v1/datastores/{name}/points", get(model_points))
-        .route("/v1/datastores/{name}/history", get(datastore_history))
-        .route("/v1/datastores/{name}/trace", get(datastore_trace))
-        .route("/v1/advice", get(advice))
-        .route("/v1/rules", get(rules).put(set_rules).patch(super::balance::set_automatic))
-        .route(
-            "/v1/balance",
-            get(super::balance::show_balance)
-                .post(super::balance::begin_balance)
-                .delete(super::balance::stop_balance),
-        )
-        .route(
-            "/v1/datastores/{name}/maintenance",
-            get(super::balance::show_maintenance).put(super::balance::set_maintenance),
-        )
-        .route("/v1/disks", get(list_disks).post(create_disk))
-        .route("/v1/disks/{name}", get(show_disk).patch(set_disk).delete(remove_disk))
-        .route("/v1/disks/{name}/attachment", get(show_attachment))
-        .route("/v1/disks/{name}/takeover", post(take_over))
-        .route("/v1/disks/{name}/resume", post(resume_disk))
-        .route("/v1/disks/{name}/resize", post(super::moves::resize))
-        .route("/v1/disks/{name}/migrate", post(super::moves::migrate))
-        .route("/v1/disks/{name}/copy", post(super::copies::copy))
-        .route("/v1/nodes", get(super::nodes::list_nodes))
-        .route("/v1/copies", get(super::copies::list_copies))
-        .route(
-            "/v1/copies/{name}",
-            get(super::copies::show_copy)
-                .patch(super::copies::set_copy)
-                .delete(super::copies::cancel_copy),
-        )
-        .route("/v1/moves", get(super::moves::list_moves))
-        .route(
-            "/v1/moves/{name}",
-            get(super::moves::show_move)
-                .patch(super::moves::set_move)
-                .delete(super::moves::cancel_move),
-        )
-        .route("/v1/removed", get(super::removed::list_removed))
-        .route("/v1/removed/{name}", delete(super::removed::purge_removed))
-        .route("/v1/removed/{name}/restore", post(super::removed::restore_disk))
-        .route("/v1/vms", get(list_vms))
-        .route("/v1/vms/{name}", get(show_vm).patch(set_vm).delete(reset_vm))
-        .route("/v1/exports", get(list_exports).post(add_export))
-        .route("/v1/exports/{name}", get(show_export).patch(set_export).delete(remove_export))
-        .route("/v1/stats", get(stats))
-        .route("/v1/top", get(top))
-        .route("/metrics", get(metrics))
-        .route("/v1/openapi.json", get(openapi))
-        .route("/healthz", get(healthz))
-        .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn_with_state(app.clone(), tenants::check))
-        .layer(middleware::from_fn(changes::log))
-        .with_state(app)
-}
-
-async fn no_such_path(uri: Uri) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
-        .expected("a path listed in /v1/openapi.json")
-}
-
-async fn no_such_method(uri: Uri) -> ApiError {
-    ApiError::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        format!("{} does not take this method", uri.path()),
-    )
-    .expected("a method listed in /v1/openapi.json")
-}
-
 /// All datastores.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/datastores", tag = "datastores", responses((status = 200, body = [Datastore]))))]
 pub(super) async fn list_datastores(State(app): State<App>) -> Json<Vec<Datastore>> {
@@ -138,9 +53,9 @@ pub(super) async fn list_datastores(State(app): State<App>) -> Json<Vec<Datastor
 pub(super) async fn add_datastore(
     State(app): State<App>,
     Body(request): Body<DatastoreCreate>,
-) -> Result<(StatusCode, Json<Changed<Datastore>>), ApiError> {
+) -> Result<(StatusCode, Extension<Edit>, Json<Changed<Datastore>>), ApiError> {
     let added = app.blocking(move |control| control.add_datastore(request)).await?;
-    Ok((StatusCode::CREATED, Json(added)))
+    Ok((StatusCode::CREATED, Extension(Edit::made(&settings(&added.now))), Json(added)))
 }
 
 /// One datastore.
@@ -242,6 +157,7 @@ fn settings(store: &Datastore) -> Value {
         "batch": store.batch,
         "persistent_reservations": store.persistent_reservations.as_ref().map(|kept| kept.mode),
         "add_servers": store.backend.stripe,
+        "connections": store.backend.connections,
         "window": store.window,
         "placement": store.placement,
         "layers": store.layers,
@@ -271,9 +187,13 @@ pub(super) async fn set_datastore(
 pub(super) async fn remove_datastore(
     State(app): State<App>,
     Param(name): Param<Name>,
-) -> Result<StatusCode, ApiError> {
-    app.blocking(move |control| control.remove_datastore(&name)).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Result<(StatusCode, Extension<Edit>), ApiError> {
+    let removed = app.blocking(move |control| {
+        let before = control.datastore(&name)?;
+        control.remove_datastore(&name)?;
+        Ok(Edit::removed(&settings(&before)))
+    });
+    Ok((StatusCode::NO_CONTENT, Extension(removed.await?)))
 }
 
 /// Starts to measure what a datastore can promise.
@@ -326,9 +246,10 @@ pub(super) async fn list_disks(State(app): State<App>) -> Answer<Vec<Disk>> {
 pub(super) async fn create_disk(
     State(app): State<App>,
     Body(request): Body<DiskCreate>,
-) -> Result<(StatusCode, Json<Created<Disk>>), ApiError> {
+) -> Result<(StatusCode, Extension<Edit>, Json<Created<Disk>>), ApiError> {
     let created = app.blocking(move |control| control.create_disk(request)).await?;
-    Ok((StatusCode::CREATED, Json(created)))
+    let edit = Edit::made(&whole_disk(&created.now));
+    Ok((StatusCode::CREATED, Extension(edit), Json(created)))
 }
 
 /// One disk, with the policy in force.
@@ -336,6 +257,23 @@ pub(super) async fn create_disk(
     (status = 200, body = Disk), (status = 404, body = ErrorBody))))]
 pub(super) async fn show_disk(State(app): State<App>, Param(name): Param<Name>) -> Answer<Disk> {
     Ok(Json(app.blocking(move |control| control.disk(&name)).await?))
+}
+
+/// What can be set of a disk.
+fn disk_settings(disk: &Disk) -> Value {
+    let placement = &disk.placement;
+    json!({
+        "policy": disk.policy,
+        "class": disk.class,
+        "vm": disk.vm,
+        "placement": placement,
+        "read_only": disk.read_only,
+    })
+}
+
+/// The same with what it is made with.
+fn whole_disk(disk: &Disk) -> Value {
+    json!({"size": disk.size, "datastore": disk.datastore, "set": disk_settings(disk)})
 }
 
 /// Changes a disk; answered when its policy is in force.
@@ -352,11 +290,7 @@ pub(super) async fn set_disk(
     app.edit(move |control| {
         let before = control.disk(&name)?;
         let changed = control.set_disk(&name, patch)?;
-        let set = |disk: &Disk| {
-            let placement = &disk.placement;
-            json!({"policy": disk.policy, "vm": disk.vm, "placement": placement, "read_only": disk.read_only})
-        };
-        Ok((Edit::between(&set(&before), &set(&changed.now)), changed))
+        Ok((Edit::between(&disk_settings(&before), &disk_settings(&changed.now)), changed))
     })
     .await
 }
@@ -391,9 +325,13 @@ pub(super) async fn remove_disk(
     State(app): State<App>,
     Param(name): Param<Name>,
     Flags(flags): Flags<RemoveFlags>,
-) -> Result<StatusCode, ApiError> {
-    app.blocking(move |control| control.remove_disk(&name, flags.force, flags.image)).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Result<(StatusCode, Extension<Edit>), ApiError> {
+    let removed = app.blocking(move |control| {
+        let before = control.disk(&name)?;
+        control.remove_disk(&name, flags.force, flags.image)?;
+        Ok(Edit::removed(&whole_disk(&before)))
+    });
+    Ok((StatusCode::NO_CONTENT, Extension(removed.await?)))
 }
 
 /// For whom a disk is to be attached.
@@ -466,9 +404,13 @@ pub(super) async fn set_vm(
 pub(super) async fn reset_vm(
     State(app): State<App>,
     Param(name): Param<Name>,
-) -> Result<StatusCode, ApiError> {
-    app.blocking(move |control| control.reset_vm(&name)).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Result<(StatusCode, Extension<Edit>), ApiError> {
+    let reset = app.blocking(move |control| {
+        let before = control.vm(&name)?;
+        control.reset_vm(&name)?;
+        Ok(Edit::removed(&VmSettings::of(&before)))
+    });
+    Ok((StatusCode::NO_CONTENT, Extension(reset.await?)))
 }
 
 /// All further NBD exports of disks.
@@ -485,9 +427,9 @@ pub(super) async fn list_exports(State(app): State<App>) -> Json<Vec<Export>> {
 pub(super) async fn add_export(
     State(app): State<App>,
     Body(request): Body<ExportCreate>,
-) -> Result<(StatusCode, Json<Export>), ApiError> {
+) -> Result<(StatusCode, Extension<Edit>, Json<Export>), ApiError> {
     let added = app.blocking(move |control| control.add_export(request)).await?;
-    Ok((StatusCode::CREATED, Json(added)))
+    Ok((StatusCode::CREATED, Extension(Edit::made(&added)), Json(added)))
 }
 
 /// One further export.
@@ -522,9 +464,13 @@ pub(super) async fn set_export(
 pub(super) async fn remove_export(
     State(app): State<App>,
     Param(name): Param<Name>,
-) -> Result<StatusCode, ApiError> {
-    app.blocking(move |control| control.remove_export(&name)).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Result<(StatusCode, Extension<Edit>), ApiError> {
+    let removed = app.blocking(move |control| {
+        let before = control.export(&name)?;
+        control.remove_export(&name)?;
+        Ok(Edit::removed(&before))
+    });
+    Ok((StatusCode::NO_CONTENT, Extension(removed.await?)))
 }
 
 /// All counters and histograms since each disk was opened, as the shards have them.
@@ -542,7 +488,7 @@ pub(super) async fn top(State(app): State<App>) -> Answer<Top> {
 }
 
 /// This document.
-async fn openapi() -> Response {
+pub(super) async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], super::openapi::DOCUMENT).into_response()
 }
 

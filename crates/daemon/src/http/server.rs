@@ -1,5 +1,9 @@
-use super::connections::{ApiLimits, Stop, serve};
+use super::app::App;
+use super::changes;
+use super::connections::{ApiLimits, Source, Stop, serve};
+use super::gate::{self, Gate};
 use super::rights::{self, ApiGroups};
+use super::router::router;
 use axum::{Router, middleware};
 use std::fs;
 use std::io;
@@ -19,6 +23,14 @@ pub struct ServeError {
     source: io::Error,
 }
 
+/// All routes for those who may, by this gate. What is refused is told as what is done.
+pub(super) fn layered(app: App, gate: Gate) -> Router {
+    router(app.clone())
+        .layer(middleware::from_fn(rights::check))
+        .layer(middleware::from_fn_with_state(app, changes::keep))
+        .layer(middleware::from_fn_with_state(gate, gate::identify))
+}
+
 /// The API on its own thread: nothing it does touches a shard's.
 pub struct ApiServer {
     stop: Option<watch::Sender<Stop>>,
@@ -35,7 +47,7 @@ impl ApiServer {
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn start(path: &Path, groups: &ApiGroups, router: Router) -> Result<ApiServer, ServeError> {
+    pub fn start(path: &Path, groups: &ApiGroups, app: App) -> Result<ApiServer, ServeError> {
         let failed = |source| ServeError { path: path.to_owned(), source };
         match fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
@@ -53,13 +65,18 @@ impl ApiServer {
             listener.set_nonblocking(true).map_err(failed)?;
             UnixListener::from_std(listener).map_err(failed)?
         };
-        let router = router.layer(middleware::from_fn_with_state(groups.clone(), rights::check));
+        let router = layered(app, Gate::Groups(groups.clone()));
         let (stop, stopped) = watch::channel(Stop::No);
         let (ended, end) = channel::<()>();
         let thread = std::thread::Builder::new()
             .name("headgate-api".into())
             .spawn(move || {
-                runtime.block_on(serve(listener, router, ApiLimits::default(), stopped));
+                runtime.block_on(serve(
+                    Source::Unix(listener),
+                    router,
+                    ApiLimits::default(),
+                    stopped,
+                ));
                 drop(ended);
             })
             .map_err(failed)?;

@@ -5,15 +5,16 @@
 //! A tenant of a machine is the user, or a member of the group, that was set for its sockets.
 
 use super::app::App;
-use super::changes::BODY_MAX;
+use super::caller::Tenant;
+use super::edit::BODY_MAX;
 use super::error::ApiError;
+use super::operations::Operation;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, http::Uri};
-use headgate_access::Peer;
 use headgate_api::priorities::ExportCreate;
 use headgate_api::types::DiskPatch;
 use headgate_model::Name;
@@ -22,10 +23,6 @@ use std::collections::BTreeSet;
 
 /// The most further exports of a disk that a tenant may make: each is kept in the catalog.
 const EXPORTS_MAX: usize = 64;
-
-/// Marks a request of one who may only what a tenant may.
-#[derive(Clone, Debug)]
-pub(super) struct Tenant(pub(super) Peer);
 
 /// What a tenant may ask for, of machines that are theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,9 +66,15 @@ struct Own {
 }
 
 impl Own {
-    async fn of(app: &App, peer: Peer) -> Result<Own, ApiError> {
+    async fn of(app: &App, tenant: Tenant) -> Result<Own, ApiError> {
         app.blocking(move |control| {
-            let machines = control.machines_of(&peer);
+            let machines = match &tenant {
+                Tenant::Process(peer) => control.machines_of(peer),
+                Tenant::Machines { rights, .. } => {
+                    let all = control.vms()?.into_iter().map(|vm| vm.name);
+                    all.filter(|name| rights.has_machine(name.as_str())).collect()
+                }
+            };
             let disks = control.disks_of(&machines);
             Ok(Own { machines, disks })
         })
@@ -153,10 +156,10 @@ fn concerns_errors(patch: &DiskPatch) -> bool {
 
 /// The layer. Requests of others pass through it.
 pub(super) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
-    let Some(Tenant(peer)) = request.extensions().get::<Tenant>().cloned() else {
+    let Some(tenant) = request.extensions().get::<Tenant>().cloned() else {
         return next.run(request).await;
     };
-    match let_through(&app, peer, request).await {
+    match let_through(&app, tenant, request).await {
         Ok(Decided::Answered(answer)) => answer,
         Ok(Decided::Passed(request)) => next.run(request).await,
         Err(refused) => refused.into_response(),
@@ -168,8 +171,8 @@ enum Decided {
     Passed(Request),
 }
 
-async fn let_through(app: &App, peer: Peer, request: Request) -> Result<Decided, ApiError> {
-    let own = Own::of(app, peer.clone()).await?;
+async fn let_through(app: &App, tenant: Tenant, request: Request) -> Result<Decided, ApiError> {
+    let own = Own::of(app, tenant.clone()).await?;
     let (head, body) = request.into_parts();
     let asked = Asked::of(&head.method, &head.uri);
     let body = to_bytes(body, BODY_MAX).await.map_err(|e| {
@@ -177,13 +180,23 @@ async fn let_through(app: &App, peer: Peer, request: Request) -> Result<Decided,
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error)
     })?;
     let Some(asked) = asked.filter(|asked| own.allows(app, asked, &body) == Verdict::Theirs) else {
-        let (user, path) = (peer.user, head.uri.path());
-        tracing::warn!(by = %peer, user, "refused: {} {path}", head.method);
+        let (user, path) = (tenant.user(), head.uri.path());
+        tracing::warn!(by = %tenant, user, "refused: {} {path}", head.method);
         // The same for what is another's and for what is not there.
-        let error = format!("{peer} may not {} {path}", head.method);
-        return Err(ApiError::new(StatusCode::FORBIDDEN, error).expected(own.expected()).hint(
-            "the operator says whose a machine is: 'headgate vm set VM --socket-user USER'",
-        ));
+        let error = format!("{tenant} may not {} {path}", head.method);
+        let role = Operation::of(&head.method, &head.uri).map(|one| one.allowed.roles());
+        let (expected, hint) = match &tenant {
+            Tenant::Process(_) => (
+                own.expected(),
+                "the operator says whose a machine is: 'headgate vm set VM --socket-user USER'",
+            ),
+            Tenant::Machines { .. } => (
+                format!("{}; an operator may use {}", role.unwrap_or("role admin"), own.expected()),
+                "an operator's machines are in allow.toml of 'serve --api-tls', or in the file of \
+                 --api-tokens",
+            ),
+        };
+        return Err(ApiError::new(StatusCode::FORBIDDEN, error).expected(expected).hint(hint));
     };
     match asked {
         Asked::Disks | Asked::Machines | Asked::Exports => {
@@ -290,6 +303,14 @@ mod tests {
             assert!(error.contains("user 4701") && error.contains("GET /v1/disks/b"), "{error}");
             assert!(refused["expected"].as_str().unwrap().ends_with(": a"), "{refused}");
             assert_eq!(api.send("GET", "/v1/disks/b", "").1, before, "nothing of blue's changed");
+            // Tenants' changes take no operator's space.
+            let files = std::fs::read_dir(socket.with_file_name("events")).unwrap();
+            let theirs: Vec<_> = files
+                .map(|file| file.unwrap().path())
+                .filter(|path| path.to_string_lossy().contains("/tenants-"))
+                .collect();
+            let text = std::fs::read_to_string(&theirs[0]).unwrap();
+            assert!(text.contains("export remove") && !text.contains("\"user\":0,"), "{text}");
         });
     }
 

@@ -1,11 +1,12 @@
 //! A daemon without its process, for tests of the API over real sockets.
 
-use super::{ApiGroups, ApiServer, App, router};
+use super::{ApiGroups, ApiServer, App};
 use crate::calibrate::Calibrator;
 use crate::engine_plane::EnginePlane;
 use crate::observe::Observer;
 use headgate_catalog::SqliteCatalog;
 use headgate_cluster::Identity;
+use headgate_control::event_log::{EventLog, SIZE};
 use headgate_control::leases::Leases;
 use headgate_control::windows::{Myself, Windows};
 use headgate_control::{Control, Options, Parts, StateDir};
@@ -47,6 +48,7 @@ impl Bench {
             samples: Arc::new(Samples::open(&dir.samples(), Duration::from_secs(5)).unwrap()),
             catalog: Box::new(SqliteCatalog::open(&dir.catalog()).unwrap()),
             records: None,
+            events: EventLog::open(&dir.events(), SIZE).unwrap(),
         };
         let control = Control::start(dir.clone(), identity, Options::default(), parts).unwrap();
         let app = App {
@@ -71,7 +73,7 @@ impl Bench {
     /// Serves the API to these groups while `work` uses it, at this socket.
     pub(super) fn serve_to(&self, groups: ApiGroups, work: impl FnOnce(&Api, &Path)) {
         let path = self.dir.api_socket();
-        let server = ApiServer::start(&path, &groups, router(self.app())).unwrap();
+        let server = ApiServer::start(&path, &groups, self.app()).unwrap();
         work(&Api(path.clone()), &path);
         server.stop();
     }

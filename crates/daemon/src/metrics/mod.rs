@@ -4,11 +4,14 @@ mod copies;
 mod costs;
 mod flash;
 mod format;
+mod info;
 mod moves;
 mod nbd;
 mod policy;
 mod servers;
+mod shards;
 mod trouble;
+mod waits;
 
 pub use format::Format;
 
@@ -17,13 +20,14 @@ use headgate_api::latency::Verdict;
 use headgate_api::moves::{Move, MoveOutcome};
 use headgate_api::priorities::Priorities;
 use headgate_api::top::Top;
-use headgate_api::types::{Datastore, Disk, Host, ServiceState};
+use headgate_api::types::{Datastore, Disk, Host, ServiceState, Vm};
 use headgate_api::windows::{BoardStatus, WindowNow};
 use headgate_control::{Control, ControlError};
 use headgate_model::ConnectionState;
 use headgate_model::DatastoreSample;
 use headgate_model::Name;
 use headgate_model::NbdSample;
+use headgate_model::ShardWaits;
 use headgate_model::StreamSample;
 use headgate_placement::DeviceModel;
 use headgate_stats::{COST_OF_ONE_IO, DirectionSnapshot, DiskSnapshot, HistogramSnapshot};
@@ -71,9 +75,13 @@ struct Scrape {
     samples: Vec<DatastoreSample>,
     datastores: Vec<Datastore>,
     disks: Vec<Disk>,
+    vms: Vec<Vm>,
+    moves_waiting: usize,
+    has_stopped: bool,
     top: Top,
     host: Host,
     stalled_shards: usize,
+    shards: Vec<ShardWaits>,
     leases_lost: u64,
     etcd_answers: Option<bool>,
     models: BTreeMap<Name, DeviceModel>,
@@ -91,19 +99,25 @@ struct Scrape {
 pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
     let samples = control.sample()?;
     let disks = control.disks_at(&samples);
+    let (vms, moves_waiting) = (control.vms_of(&disks), control.moves_waiting());
+    let has_stopped = control.rules().automatic.stopped.is_some();
     let (leases_lost, etcd_answers) = (control.leases().lost(), control.leases().etcd_answers());
     let (datastores, host) = (control.datastores(), control.host());
     let models = control.samples().known().models.clone();
     let (nbd, moves, moves_ended) = (control.nbd(), control.moves(), control.moves_ended());
     let (copies, copies_ended) = (control.copies(), control.copies_ended());
-    let stalled_shards = control.stalls().len();
+    let (stalled_shards, shards) = (control.stalls().len(), control.waits());
     let scrape = Scrape {
         samples,
         datastores,
         disks,
+        vms,
+        moves_waiting,
+        has_stopped,
         top,
         host,
         stalled_shards,
+        shards,
         leases_lost,
         etcd_answers,
         models,
@@ -272,6 +286,7 @@ impl Collector for Scrape {
         out.gauges("build_info", "The daemon's version, in a label", &[(version, 1.0)])?;
         let host = vec![("name", self.host.name.clone()), ("id", self.host.id.clone())];
         out.gauges("host_info", "This host as others see it, in labels", &[(host, 1.0)])?;
+        self.encode_info(&mut out)?;
         for of in [Of::Datastore, Of::Disk] {
             let (prefix, subjects) = (of.prefix(), self.subjects(of));
             for (name, help, read) in COUNTERS {
@@ -298,13 +313,15 @@ impl Collector for Scrape {
         }
         self.encode_priorities(&mut out)?;
         self.encode_datastores(&mut out)?;
-        self.encode_stalls(&mut out)?;
+        self.encode_shards(&mut out)?;
         self.encode_trouble(&mut out)?;
+        self.encode_waits(&mut out)?;
         self.encode_space(&mut out)?;
         self.encode_leases(&mut out)?;
         self.encode_nbd(&mut out)?;
         self.encode_servers(&mut out)?;
         self.encode_moves(&mut out)?;
+        self.encode_balance(&mut out)?;
         self.encode_copies(&mut out)?;
         self.encode_flash(&mut out)?;
         self.encode_disks(&mut out)
@@ -415,6 +432,9 @@ impl Scrape {
             "Requests that may be at the device at once",
             &window,
         )?;
+        let smallest = gauge(&|d| Some(f64::from(d.window.min)));
+        let help = "The smallest window that latencies may bring about";
+        out.gauges("datastore_window_min_requests", help, &smallest)?;
         let narrowed = sampled(&|s| if s.narrowed.is_some() { 1.0 } else { 0.0 });
         let help = "1 while the window is narrowed for a reservation or a latency target";
         out.gauges("datastore_window_narrowed", help, &narrowed)?;
@@ -477,11 +497,6 @@ impl Scrape {
         let clone = gauge(&|w| flag(w.duplicate_identity.is_some()));
         let help = "1 while another living host claims this host's identity";
         out.gauges("datastore_duplicate_identity", help, &clone)
-    }
-
-    fn encode_stalls(&self, out: &mut Writer<'_>) -> fmt::Result {
-        let help = "Shards that have not answered for some seconds: their datastores are left out";
-        out.gauges("stalled_shards", help, &[(Vec::new(), self.stalled_shards as f64)])
     }
 
     fn encode_leases(&self, out: &mut Writer<'_>) -> fmt::Result {

@@ -30,6 +30,8 @@ impl Scrape {
         };
         let help = "Of a disk and one of its servers: 1 when there is a connection";
         out.gauges("disk_server_connected", help, &each(&connected))?;
+        let help = "Connections that stand between a disk and one of its servers";
+        out.gauges("disk_server_connections", help, &each(&|s| Some(s.connections as f64)))?;
         let help = "Requests that the server owes an answer";
         out.gauges("disk_server_outstanding", help, &each(&|s| Some(s.outstanding as f64)))?;
         let help = "Requests that wait to be sent to the server";
@@ -37,6 +39,10 @@ impl Scrape {
         let latency = |s: &ServerConnection| Some(s.latency_ns? as f64 / 1e9);
         let help = "How long the server's answers took of late, a mean over some 64 of them";
         out.gauges("disk_server_latency_seconds", help, &each(&latency))?;
+        let window = |s: &ServerConnection| Some(s.window_thousandths? as f64 / 1e3);
+        let help = "Requests that may be outstanding at the storage behind the server's export, \
+                    those of others too, as the server says";
+        out.gauges("disk_server_window_requests", help, &each(&window))?;
         let help = "Normalised IOs that the disk has received at a server that counts them";
         let received = |s: &ServerConnection| Some(s.received?.ios as f64);
         out.counters("disk_server_received", help, &each(&received))?;

@@ -67,7 +67,7 @@ impl Scrape {
         out.gauges("datastore_space_warning_percent", help, &gauge(&|f| Some(reached(f))))
     }
 
-    fn sampled(&self) -> impl Iterator<Item = (Labels, &DiskSample)> {
+    pub(super) fn sampled(&self) -> impl Iterator<Item = (Labels, &DiskSample)> {
         self.samples.iter().flat_map(|store| {
             store.disks.iter().map(|disk| {
                 let labels =

@@ -1,8 +1,10 @@
 use super::LogFormat;
 use super::confinement::LandlockMode;
+use super::events::EventsSize;
 use super::keep::KeepRemoved;
 use super::shards::ShardGroups;
 use headgate_cluster::Endpoint;
+use headgate_engine::{Mode, Waiting};
 use headgate_frontends::vhost::GuestMemorySource;
 use headgate_history::{PERIOD_MAX, PERIOD_MIN};
 use headgate_units::Bytes;
@@ -53,6 +55,14 @@ pub struct Config {
     pub nbd_memory: Option<Bytes>,
     /// Serve metrics and health over TCP on this address, to read only; not at all by default.
     pub metrics_listen: Option<SocketAddr>,
+    /// Serve the API over TCP on this address; not at all by default.
+    pub api_listen: Option<SocketAddr>,
+    /// Directory of certificates and roles for it; none by default.
+    pub api_tls: Option<PathBuf>,
+    /// File of tokens for it, on a loopback address; none by default.
+    pub api_tokens: Option<PathBuf>,
+    /// How much space the log of events may take, such as `64M`, at least `1M`; default 64M.
+    pub events_size: Option<EventsSize>,
     /// How much of a datastore's capacity may be reserved, in per cent, 1 to 100; default 100.
     #[serde(default, deserialize_with = "percent")]
     pub reservable_percent: Option<NonZeroU8>,
@@ -68,6 +78,8 @@ pub struct Config {
     pub shard_groups: ShardGroups,
     /// Keep each such thread on one CPU; default no.
     pub pin_shards: Option<bool>,
+    /// How such a thread waits for work; default `adaptive`.
+    pub waiting: Option<WaitingRule>,
     /// How long an interval is that placement learns from, in seconds, 2 to 10; default 5.
     #[serde(default, deserialize_with = "sample_seconds")]
     pub sample_seconds: Option<u8>,
@@ -99,6 +111,40 @@ impl From<GuestMemory> for GuestMemorySource {
         match guest_memory {
             GuestMemory::MemoryFiles => GuestMemorySource::MemoryFiles,
             GuestMemory::Any => GuestMemorySource::Any,
+        }
+    }
+}
+
+/// How shards wait for work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitingRule {
+    /// Polling or asleep, as each shard measures what brings more
+    Adaptive,
+    /// Always asleep
+    Plain,
+    /// Never asleep: each shard takes a whole processor
+    Poll,
+    /// As `poll-events` in the metrics, always: to measure it alone.
+    #[value(hide = true)]
+    PollEvents,
+    /// The same of `poll-client`.
+    #[value(hide = true)]
+    PollClient,
+    /// The same of `hold-answers`.
+    #[value(hide = true)]
+    HoldAnswers,
+}
+
+impl From<WaitingRule> for Waiting {
+    fn from(rule: WaitingRule) -> Waiting {
+        match rule {
+            WaitingRule::Adaptive => Waiting::Adaptive,
+            WaitingRule::Plain => Waiting::Plain,
+            WaitingRule::Poll => Waiting::Poll,
+            WaitingRule::PollEvents => Waiting::Only(Mode::PollEvents),
+            WaitingRule::PollClient => Waiting::Only(Mode::PollClient),
+            WaitingRule::HoldAnswers => Waiting::Only(Mode::HoldAnswers),
         }
     }
 }
@@ -200,6 +246,7 @@ mod tests {
             "nbd-listen = \"x\"",
             "nbd-connections = 0",
             "nbd-memory = \"much\"",
+            "events-size = \"1K\"",
             "keep-removed-for = \"1 week\"",
             "metrics-listen = \"9108\"",
             "etcd = \"x\"",

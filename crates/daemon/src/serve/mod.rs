@@ -1,10 +1,12 @@
 //! The daemon as a process: configuration, logs, signals, start and end.
 
+mod api_tcp;
 mod catalog;
 mod config;
 mod confinement;
 mod descriptors;
 mod etcd;
+mod events;
 mod groups;
 mod keep;
 mod limits;
@@ -18,31 +20,39 @@ mod shards;
 pub mod signals;
 mod watchdog;
 
-pub use config::{Config, ConfigError, GuestMemory};
+pub use config::{Config, ConfigError, GuestMemory, WaitingRule};
 pub use confinement::{ConfinementError, LandlockMode};
 pub use keep::KeepRemoved;
 pub use log::LogFormat;
 
+use self::api_tcp::Configured;
 use crate::announced::Taker;
 use crate::calibrate::Calibrator;
 use crate::demo::Demo;
 use crate::engine_plane::EnginePlane;
-use crate::http::{ApiServer, App, MetricsServer, MetricsServerError, ServeError, router};
+use crate::http::{
+    ApiGroups, ApiServer, App, MetricsServer, MetricsServerError, ServeError, TcpApiError,
+    TcpApiServer,
+};
 use crate::observe::Observer;
 use headgate_access::{Access, NameError};
 use headgate_catalog::CatalogError;
 use headgate_cluster::{Identity, IdentityError, Origin, Servers, ServersError};
+use headgate_control::event_log::{EventLog, EventLogError};
 use headgate_control::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
 use headgate_control::mend::MendError;
 use headgate_control::volumes;
 use headgate_control::windows::{Myself, Windows};
 use headgate_control::{Control, ControlError, Options, Parts, Roots, StateDir, StateDirError};
+use headgate_events::Entry;
 use headgate_frontends::nbd::server::ServerConfig;
 use headgate_history::{Samples, SamplesError};
 use headgate_model::PlaneError;
 use headgate_nbd_io::ClientTls;
 use headgate_tls::{ClientCredentials, CredentialsError, ServerCredentials};
 use rustix::fs::Mode;
+use serde_json::json;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -78,6 +88,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     nbd_tls: Option<PathBuf>,
     #[command(flatten)]
+    api_tcp: api_tcp::ApiTcpArgs,
+    #[command(flatten)]
     groups: groups::GroupArgs,
     /// Directory that datastores may be in, besides the state directory; may be repeated. Once this
     /// or --allow-block is given, nothing else is allowed [default: all that the daemon can open]
@@ -98,10 +110,15 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
+    events: events::EventArgs,
+    #[command(flatten)]
     etcd: etcd::EtcdArgs,
     /// Which files front-ends may bring as guest memory [default: memory-files]
     #[arg(long, value_enum, value_name = "WHICH")]
     guest_memory: Option<GuestMemory>,
+    /// How IO threads wait for work [default: adaptive]
+    #[arg(long, value_enum, value_name = "HOW")]
+    waiting: Option<WaitingRule>,
     /// How long the content of removed disks is kept, such as 12h or 7d; 0 keeps nothing [default:
     /// 1d]
     #[arg(long, value_name = "TIME")]
@@ -150,6 +167,9 @@ pub enum DaemonError {
     /// The API cannot be served.
     #[error(transparent)]
     Api(#[from] ServeError),
+    /// The API cannot be served over TCP.
+    #[error(transparent)]
+    ApiTcp(#[from] TcpApiError),
     /// Metrics cannot be served over TCP.
     #[error(transparent)]
     Metrics(#[from] MetricsServerError),
@@ -162,6 +182,9 @@ pub enum DaemonError {
     /// The history cannot be opened.
     #[error(transparent)]
     Samples(#[from] SamplesError),
+    /// The log of events cannot be read.
+    #[error("there is no log of events: {0}")]
+    Events(#[from] EventLogError),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
@@ -190,6 +213,7 @@ impl DaemonError {
             ),
             DaemonError::Certificates(e) => e.hint().map(Into::into),
             DaemonError::Etcd(e) => e.hint().map(Into::into),
+            DaemonError::ApiTcp(e) => e.hint(),
             DaemonError::Metrics(_) => {
                 Some("give an address of this machine and a free port to --metrics-listen".into())
             }
@@ -239,6 +263,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
         samples: samples.clone(),
         catalog: Box::new(catalog),
         records: Some(records.clone()),
+        events: EventLog::open(&dir.events(), args.events.size(config.events_size))?,
     };
     let control = Control::start(dir.clone(), identity, options, parts)?;
     let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
@@ -256,25 +281,22 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
         nbd_tcp: plane.nbd_tcp(),
         confinement: Arc::new(confinement.to_api()),
     };
-    let metrics = args.metrics_listen.or(config.metrics_listen);
-    let metrics = metrics.map(|at| MetricsServer::start(at, app.clone())).transpose()?;
-    let api = ApiServer::start(&dir.api_socket(), &groups.api, router(app.clone()))?;
+    let servers = HttpServers::start(dir, args, &config, (&groups.api, &app))?;
     let demo = args.demo.then(|| Demo::start(control.clone(), plane.clone())).transpose()?;
-    info!(state_dir = %dir.root().display(), version = env!("CARGO_PKG_VERSION"), "serving");
-    notify::tell("READY=1");
+    tell_begin(dir, &control);
     let signal = signals.wait();
     info!(signal, "stopping: a second signal ends the daemon at once");
     notify::tell("STOPPING=1");
     signals.end_at_next();
     drop(demo);
     calibrator.cancel_all();
-    api.stop();
-    drop(metrics);
+    servers.stop();
     drop((observer, watchers));
     samples.flush();
     drop(leases.resume);
     drop(purger);
     tell_end(control.shutdown());
+    tell_last(&control, signal);
     records.settle();
     copies.finish();
     drop((leases.looks, leases.terms));
@@ -283,6 +305,60 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     std::mem::forget((control, plane, samples, app, balancer));
     drop(lock);
     Ok(())
+}
+
+/// What serves HTTP.
+struct HttpServers {
+    api: ApiServer,
+    tcp: Option<TcpApiServer>,
+    metrics: Option<MetricsServer>,
+}
+
+impl HttpServers {
+    fn start(
+        dir: &StateDir,
+        args: &ServeArgs,
+        config: &Config,
+        (groups, app): (&ApiGroups, &App),
+    ) -> Result<HttpServers, DaemonError> {
+        let metrics = args.metrics_listen.or(config.metrics_listen);
+        let metrics = metrics.map(|at| MetricsServer::start(at, app.clone())).transpose()?;
+        let tcp = args.api_tcp.entrance(configured(config))?;
+        let tcp =
+            tcp.map(|(at, shown)| TcpApiServer::start(at, &shown, app.clone())).transpose()?;
+        let api = ApiServer::start(&dir.api_socket(), groups, app.clone())?;
+        Ok(HttpServers { api, tcp, metrics })
+    }
+
+    /// Answers what is under way, and ends.
+    fn stop(self) {
+        drop(self.tcp);
+        self.api.stop();
+        drop(self.metrics);
+    }
+}
+
+/// What the configuration says of the API over TCP.
+fn configured(config: &Config) -> Configured<'_> {
+    Configured {
+        listen: config.api_listen,
+        tls: config.api_tls.as_deref(),
+        tokens: config.api_tokens.as_deref(),
+    }
+}
+
+fn tell_begin(dir: &StateDir, control: &Control) {
+    let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
+    info!(state_dir = %dir.root().display(), version, "serving");
+    let begun = Entry::done("daemon start");
+    control.note(begun.with_new(json!({"version": version, "process": process})));
+    notify::tell("READY=1");
+}
+
+/// The last event of a daemon.
+fn tell_last(control: &Control, signal: impl Display) {
+    control.note(Entry::done("daemon stop").because(format!("signal {signal}")));
+    control.events().close();
 }
 
 /// What is kept of each disk's load.
@@ -320,6 +396,11 @@ fn confine(
     let landlock = args.landlock.or(config.landlock).unwrap_or_default();
     let mut readable = etcd.map(Servers::directories).unwrap_or_default();
     readable.extend(certificates.map(Path::to_owned));
+    // As above: read now, and again when it is served.
+    if let Some((_, shown)) = args.api_tcp.entrance(configured(config))? {
+        shown.check()?;
+        readable.push(api_tcp::directory(&shown));
+    }
     Ok(confinement::confine(landlock, dir, roots, &readable)?)
 }
 
@@ -347,7 +428,9 @@ fn start_plane(args: &ServeArgs, config: &Config) -> Result<Arc<EnginePlane>, Pl
         args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
     let dir = certificates(args, config).map(Path::to_owned);
     let tls = dir.map_or_else(ClientTls::by_uri, ClientTls::new);
-    Ok(Arc::new(EnginePlane::start(shards::engine_config(config), memory)?.with_tls(tls)))
+    Ok(Arc::new(
+        EnginePlane::start(shards::engine_config(config, args.waiting), memory)?.with_tls(tls),
+    ))
 }
 
 /// Says how it ended; `left` disks have requests at their storage still.

@@ -1,6 +1,7 @@
 //! How many shards there are, and whose.
 
 use super::Config;
+use super::config::WaitingRule;
 use headgate_engine::{EngineConfig, Pin, ShardGroup};
 use headgate_model::Name;
 use serde::de::Error as _;
@@ -35,8 +36,8 @@ impl<'de> Deserialize<'de> for ShardGroups {
     }
 }
 
-/// How the engine runs, as far as the configuration says.
-pub(super) fn engine_config(config: &Config) -> EngineConfig {
+/// How the engine runs, as far as the configuration and the command line say.
+pub(super) fn engine_config(config: &Config, waiting: Option<WaitingRule>) -> EngineConfig {
     let default = EngineConfig::default();
     let groups = config.shard_groups.0.iter().map(|(name, datastores)| ShardGroup {
         name: name.to_string(),
@@ -49,6 +50,7 @@ pub(super) fn engine_config(config: &Config) -> EngineConfig {
     EngineConfig {
         shards: config.shards.map_or(default.shards, |n| usize::from(n.get())),
         groups,
+        waiting: waiting.or(config.waiting).map_or(default.waiting, Into::into),
         pin: config.pin_shards.map_or(default.pin, |pin| if pin { Pin::Yes } else { Pin::No }),
     }
 }
@@ -65,12 +67,12 @@ mod tests {
     fn groups_have_a_shard_each_beside_the_common_ones() {
         let config =
             read("shards = 3\n[shard-groups]\nb = [\"b1\"]\na = [\"a1\", \"a2\"]\n").unwrap();
-        let engine = engine_config(&config);
+        let engine = engine_config(&config, None);
         assert_eq!(engine.shards, 3);
         let groups: Vec<_> =
             engine.groups.iter().map(|g| (g.name.as_str(), g.datastores.join(" "))).collect();
         assert_eq!(groups, [("a", "a1 a2".into()), ("b", "b1".into())]);
-        assert_eq!(engine_config(&Config::default()).groups, []);
+        assert_eq!(engine_config(&Config::default(), None).groups, []);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The interface of a backend.
 
 use super::context::Context;
-use super::nbd::line::Line;
+use super::nbd::line::ServerLines;
 use super::storage::{Source, Storage};
 use crate::error::EngineError;
 use crate::request::IoError;
@@ -18,7 +18,7 @@ pub(crate) struct Opening {
     pub size: Bytes,
     pub shares: Shares,
     /// Of exports: the lines to the threads that connect them, by member.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ServerLines>,
 }
 
 /// Why a backend does not take a disk, and the disk's storage, to be closed where that may block.

@@ -8,9 +8,10 @@ use super::storage::Source;
 use crate::request::Access;
 use crate::topology::{Told, Topology};
 use headgate_mirror::stamp::Stamp;
+use headgate_nbd::client::connections::Connections;
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::ClientTls;
-use headgate_stripe::{Label, Layout, Lease, StripeId};
+use headgate_stripe::{Label, Layout, Lease, Stage, StripeId};
 use headgate_units::{AtomicNanos, Bytes};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -132,6 +133,7 @@ impl Image {
                 tls: Arc::new(ClientTls::by_uri()),
                 label: None,
                 announced: None,
+                connections: Connections::ONE,
             })),
         })
     }
@@ -161,8 +163,9 @@ impl Image {
             connection: member.connection,
             patience: PATIENCE,
             tls: Arc::new(ClientTls::by_uri()),
-            label: Some(Label { id, index, layout, lease }),
+            label: Some(Label { id, index, layout, lease, stage: Stage::Made }),
             announced: None,
+            connections: Connections::ONE,
         });
         Ok(Image {
             path: PathBuf::from(names.join(",")),
@@ -177,6 +180,14 @@ impl Image {
     #[must_use]
     pub fn patient(mut self, patience: Duration) -> Image {
         self.exports_mut().iter_mut().for_each(|export| export.patience = patience);
+        self
+    }
+
+    /// Keeps so many connections to each server of exports, where it says that it can have several
+    /// ([`Connections`]). Others get one; for other images it has no meaning.
+    #[must_use]
+    pub fn over(mut self, connections: Connections) -> Image {
+        self.exports_mut().iter_mut().for_each(|export| export.connections = connections);
         self
     }
 

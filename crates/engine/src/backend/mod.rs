@@ -42,7 +42,7 @@ use memory::Memory;
 use moving::Moving;
 use nbd::Nbd;
 use nbd::dialer;
-use nbd::line::Line;
+use nbd::line::ServerLines;
 use null::Null;
 pub use size::{SIZE_MAX, SIZE_STEP};
 use std::io;
@@ -177,7 +177,7 @@ pub(crate) fn dial(
     source: &mut Source,
     name: &str,
     outlet: &Outlet<Context>,
-) -> io::Result<Vec<Line>> {
+) -> io::Result<Vec<ServerLines>> {
     let exports = match source {
         Source::Export(export) => std::slice::from_mut(&mut **export),
         Source::Stripe(exports, _) => exports.as_mut_slice(),

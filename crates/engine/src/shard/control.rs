@@ -5,7 +5,7 @@ use super::core::Core;
 use super::datastore::Datastore;
 use super::place::{Hosted, PortPlace};
 use crate::backend::execute::{Execute, Opening, Refused};
-use crate::backend::nbd::line::Line;
+use crate::backend::nbd::line::ServerLines;
 use crate::backend::nbd::loss::LossEpoch;
 use crate::backend::storage::Storage;
 use crate::backend::{Backend, Image};
@@ -200,7 +200,7 @@ impl Shard {
         name: String,
         image: Image,
         policy: Policy,
-        lines: Vec<Line>,
+        lines: Vec<ServerLines>,
     ) -> Result<usize, Refused> {
         let Core { ctx, datastores, .. } = &mut self.core;
         let (access, size, block_size) = (image.access(), image.size(), image.block_size());
@@ -456,18 +456,19 @@ impl Shard {
 
     /// Up to `most` disks from number `from` on, each with its datastore, and where to go on.
     pub(crate) fn snapshot_disks(
-        &self,
+        &mut self,
         from: usize,
         most: usize,
     ) -> (Vec<(usize, DiskSnapshot)>, Option<usize>) {
         let now = crate::clock::now();
-        let mut found = Vec::new();
+        let (mut found, mut next) = (Vec::new(), None);
         for (key, disk) in self.core.ctx.tables.disks.iter().skip_while(|(key, _)| *key < from) {
             if disk.storage.is_front() {
                 continue;
             }
             if found.len() == most {
-                return (found, Some(key));
+                next = Some(key);
+                break;
             }
             let home = self.core.ctx.tables.disks.get(self.core.home_of(key)).unwrap_or(disk);
             let clients = if disk.moving.is_some() { home } else { disk };
@@ -493,6 +494,9 @@ impl Shard {
                     .remote()
                     .and_then(|remote| self.core.ctx.links.snapshot(remote)),
                 stats: disk.stats.snapshot(now),
+                queues: [Some(disk.queues.clients), disk.queues.copy],
+                waits: None,
+                neighbours: Vec::new(),
                 trouble: disk.trouble.snapshot(),
                 flash: self
                     .core
@@ -502,6 +506,10 @@ impl Shard {
             };
             found.push((disk.datastore, snapshot));
         }
-        (found, None)
+        for (store, disk) in &mut found {
+            let store = self.core.datastores.get_mut(*store);
+            disk.waits = disk.queues[0].zip(store).and_then(|(q, s)| s.gate.wait_times(now, q));
+        }
+        (found, next)
     }
 }

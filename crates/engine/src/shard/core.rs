@@ -6,6 +6,7 @@ use crate::backend::context::Context;
 use crate::sole_client::SoleClient;
 use crate::tables::crossing::{Far, Landing};
 use crate::tables::moving::Moving;
+use headgate_polling::Mode;
 use slab::Slab;
 use std::collections::BTreeMap;
 
@@ -32,8 +33,8 @@ pub(crate) struct Core {
     pub held: Vec<u32>,
     /// Ports that are closing.
     pub ending: Vec<u32>,
-    /// The shard busy-polls.
-    pub is_awake: bool,
+    /// How the shard waits now.
+    pub mode: Mode,
     pub sole_client: SoleClient,
     pub polled: PolledPorts,
 }

@@ -190,6 +190,7 @@ impl Datastore {
             slots.free(key);
         }
         for (n, &key) in held.iter().enumerate() {
+            disk.stats.on_held_withdraw(now);
             if n >= failed {
                 disk.queue_slots.remove(&mut state.queued);
             }

@@ -3,6 +3,7 @@
 use super::Shard;
 use super::control::Attached;
 use super::place::PortPlace;
+use super::waiting::Waiter;
 use crate::backend::{Backend, BackendSpec, Image};
 use crate::kernel::mailbox::Mailbox;
 use crate::kernel::ring::Event;
@@ -73,7 +74,8 @@ impl Disk {
 impl Rig {
     fn new() -> Rig {
         let (mailbox, inbox) = Mailbox::new().unwrap();
-        let mut shard = Shard::new("test", mailbox, inbox, Arc::default()).unwrap();
+        let mut shard =
+            Shard::new("test", mailbox, inbox, Arc::default(), Waiter::plain()).unwrap();
         let kind = SchedulerKind::MClock;
         let scheduler = AnyScheduler::new(kind, Config::default()).unwrap();
         let backend = Backend::new(BackendSpec::Files, kind);

@@ -5,7 +5,6 @@
 //! system call that submits all of it and waits. Nothing here is shared or locked; other threads
 //! send closures through the [`Mailbox`].
 
-mod busy_poll;
 mod changes;
 #[cfg(test)]
 mod compare;
@@ -33,6 +32,7 @@ mod ranges;
 pub(crate) mod resizing;
 #[cfg(test)]
 mod testing;
+pub(crate) mod waiting;
 
 use self::core::Core;
 use crate::backend::context::Context;
@@ -50,8 +50,8 @@ use crate::sole_client::SoleClient;
 use crate::tables::Tables;
 use crate::tables::port::Sender;
 use crate::tables::slots::Slots;
-use busy_poll::BusyPoll;
 use datastore::Ended;
+use headgate_polling::Mode;
 use headgate_units::Nanos;
 use holding::Verdict;
 use place::Hosted;
@@ -61,12 +61,13 @@ use slab::Slab;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use waiting::Waiter;
 
 /// The state of a shard's thread.
 pub(crate) struct Shard {
     pub(crate) core: Core,
     ports: Vec<Option<Hosted>>,
-    busy_poll: BusyPoll,
+    waiter: Waiter,
     mailbox: Mailbox<Shard>,
     /// The shards of moves' targets, by the moves' numbers, where those are others.
     target_shards: BTreeMap<u32, Mailbox<Shard>>,
@@ -91,6 +92,7 @@ impl Shard {
         mailbox: Mailbox<Shard>,
         inbox: Receiver<Command<Shard>>,
         pulse: Arc<Pulse>,
+        waiter: Waiter,
     ) -> std::io::Result<Shard> {
         pulse.begin();
         let mut ring = Ring::new()?;
@@ -133,14 +135,14 @@ impl Shard {
             starved: Vec::new(),
             held: Vec::new(),
             ending: Vec::new(),
-            is_awake: false,
+            mode: Mode::Sleep,
             sole_client: SoleClient::default(),
             polled: PolledPorts::default(),
         };
         Ok(Shard {
             core,
             ports: Vec::new(),
-            busy_poll: BusyPoll::new(),
+            waiter,
             mailbox,
             target_shards: BTreeMap::new(),
             move_shards: BTreeMap::new(),
@@ -205,24 +207,28 @@ impl Shard {
             self.core.ctx.ring.submit(wait)?;
             return Ok(clock::now());
         }
-        let mut outcome = Wait::GoesOn;
-        if let Some(patience) = self.busy_poll.patience() {
+        let (mut outcome, mut polled_until) = (Wait::GoesOn, start);
+        if let Some(patience) = self.waiter.patience() {
             self.core.ctx.ring.submit(Some(Nanos::ZERO))?;
             outcome = self.busy_poll(start + wait.map_or(patience, |wait| wait.min(patience)));
+            polled_until = clock::now();
         }
         match outcome {
             Wait::Over => self.core.ctx.ring.submit(Some(Nanos::ZERO))?,
             Wait::GoesOn => self.sleep(start, wait)?,
         }
         let now = clock::now();
-        self.busy_poll.idle(now, now - start);
-        self.core.is_awake = self.busy_poll.patience().is_some();
+        if outcome == Wait::GoesOn {
+            self.waiter.slept(now - polled_until);
+        }
+        self.waiter.after_wait(now);
+        self.core.mode = self.waiter.mode();
         Ok(now)
     }
 
     /// Submits, and gives up the processor until something happens or `wait` since `start` is over.
     fn sleep(&mut self, start: Nanos, wait: Option<Nanos>) -> std::io::Result<()> {
-        self.core.is_awake = false;
+        self.core.mode = Mode::Sleep;
         self.disarm_poll();
         if self.core.touched.is_empty() {
             let wait = wait.map(|wait| wait - (clock::now() - start));
@@ -339,6 +345,7 @@ impl Shard {
             let completion = store.complete(ctx.now, &mut ctx.tables, key);
             let (port, request) = (ctx.tables.slots[key].port, ctx.tables.slots[key].request);
             ctx.tables.slots.free(key);
+            self.waiter.served += 1;
             let state = &mut ctx.tables.ports[port as usize];
             state.requests -= 1;
             let sender = state.sender;

@@ -161,6 +161,7 @@ mod tests {
     use crate::kernel::mailbox::Command;
     use crate::port::{PortEvent, PortIo, Rest};
     use crate::request::{Completion, DiskInfo};
+    use crate::shard::waiting::Waiter;
     use headgate_qos::{AnyScheduler, Config, Policy, SchedulerKind};
     use headgate_units::Bytes;
     use std::sync::mpsc::{Receiver, Sender, channel};
@@ -197,7 +198,9 @@ mod tests {
         fn new() -> Rig {
             let (mailbox, inbox) = Mailbox::new().unwrap();
             let (_, unused) = channel();
-            let mut shard = Shard::new("test", mailbox.clone(), unused, Arc::default()).unwrap();
+            let mut shard =
+                Shard::new("test", mailbox.clone(), unused, Arc::default(), Waiter::plain())
+                    .unwrap();
             let kind = SchedulerKind::Fifo;
             let scheduler = AnyScheduler::new(kind, Config::default()).unwrap();
             let backend = Backend::new(BackendSpec::Null, kind);

@@ -14,6 +14,7 @@ use super::polled::{POLL_FIRST, Receive};
 use crate::clock;
 use crate::kernel::ring::{Owner, Wait};
 use crate::port::PollResult;
+use headgate_polling::Mode;
 use headgate_units::Nanos;
 use io_uring::{opcode, types};
 
@@ -22,9 +23,9 @@ use io_uring::{opcode, types};
 const POLLS_PER_CLOCK: usize = 8;
 
 impl Core {
-    /// Whether the shard polls now: it is awake, and one port has it to itself.
+    /// Whether the shard polls a client now: it is awake, and one port has it to itself.
     pub(crate) fn is_polling(&self) -> bool {
-        self.is_awake && self.sole_client.is_sole()
+        matches!(self.mode, Mode::PollClient | Mode::HoldAnswers) && self.sole_client.is_sole()
     }
 
     /// Gives the receives to the ring.

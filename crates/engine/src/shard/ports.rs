@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use super::polled::{POLL_FIRST, Receive};
+use crate::backend::Backend;
 use crate::backend::storage::Storage;
 use crate::kernel::ring::Owner;
 use crate::kernel::send::{Sent, send_now};
@@ -9,7 +10,9 @@ use crate::port::{PollMode, PortIo, Until};
 use crate::request::{DiskInfo, Request};
 use crate::tables::disk::ShardDisk;
 use crate::tables::lane::Lane;
+use headgate_polling::Mode;
 use headgate_qos::ServedElsewhere;
+use headgate_qos::window::Slots;
 use headgate_units::Nanos;
 use io_uring::{opcode, types};
 use std::io;
@@ -84,6 +87,12 @@ impl PortIo for Io<'_> {
         let Core { ctx, datastores, .. } = &mut *self.core;
         let store = &mut datastores[ctx.tables.disks[self.disk as usize].datastore];
         store.served_elsewhere(ctx.now, &ctx.tables, self.disk, elsewhere);
+    }
+
+    fn window(&self) -> Option<Slots> {
+        let Core { ctx, datastores, .. } = &*self.core;
+        let store = &datastores[ctx.tables.disks[self.disk as usize].datastore];
+        (!matches!(store.backend, Backend::Moving(_))).then(|| store.gate.window())
     }
 
     fn poll_readable(&mut self, fd: RawFd, key: u32) {
@@ -164,7 +173,10 @@ impl PortIo for Io<'_> {
             return PollMode::Events;
         }
         self.core.polled.add_port(self.port);
-        PollMode::Polled
+        match self.core.mode {
+            Mode::HoldAnswers => PollMode::Held,
+            Mode::Sleep | Mode::PollEvents | Mode::PollClient => PollMode::Polled,
+        }
     }
 
     fn lock_block(&mut self, offset: u64, len: u32) {

@@ -29,6 +29,8 @@ pub(crate) enum Stage {
 pub(crate) struct Part {
     /// The request that it is a part of.
     pub whole: u32,
+    /// Whose server it is for, where it is of a range.
+    pub member: u16,
 }
 
 /// Where a request is among its datastore's layers.
@@ -170,17 +172,19 @@ impl Slots {
         slot.outage = false;
         slot.parties = 0;
         slot.result = Ok(());
+        slot.extents.clear();
         key
     }
 
     /// Takes a slot for a part of a request, of this range of a server's export. It has no buffers
     /// yet.
-    pub(crate) fn take_part(&mut self, whole: u32, offset: u64, len: u64) -> u32 {
+    pub(crate) fn take_part(&mut self, part: Part, offset: u64, len: u64) -> u32 {
+        let Part { whole, .. } = part;
         let Slot { request, disk, port, lane, priority, arrived, .. } = self[whole];
         let key = self.take(Request { offset, len, ..request }, disk, port, &[], arrived);
         let slot = &mut self[key];
         slot.stage = Stage::Part;
-        slot.part = Some(Part { whole });
+        slot.part = Some(part);
         slot.lane = lane;
         slot.priority = priority;
         slot.parties = 1;

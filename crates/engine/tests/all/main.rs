@@ -5,6 +5,7 @@
 
 mod changes;
 mod chaos;
+mod connections;
 mod copies;
 mod crossing;
 mod data_path;
@@ -16,5 +17,6 @@ mod remote;
 mod resize;
 mod settled;
 mod stalls;
+mod statuses;
 mod stripes;
 mod support;

@@ -7,23 +7,23 @@ use crate::support::{Client, PATIENCE};
 use headgate_engine::request::{Durability, Op};
 use headgate_engine::snapshot::RemoteState;
 use headgate_engine::{Image, StripeMember};
-use headgate_nbd::counters;
+use headgate_nbd::counters::{self, Window};
 use headgate_nbd::wire::command;
-use headgate_stripe::{HostName, Label, Layout, Lease, StripeId};
+use headgate_stripe::{HostName, Label, Layout, Lease, Stage, StripeId};
 use headgate_units::Bytes;
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 
-const UNIT: usize = 16 << 10;
+pub const UNIT: usize = 16 << 10;
 /// Not a whole number of units.
-const SIZE: usize = 41 * UNIT + 4096;
+pub const SIZE: usize = 41 * UNIT + 4096;
 /// Where a member's data begins.
 const DATA: usize = 1 << 20;
 const ID: StripeId = StripeId([7; 16]);
 
-struct Wide {
-    servers: Vec<Server>,
-    bench: Bench,
+pub struct Wide {
+    pub servers: Vec<Server>,
+    pub bench: Bench,
 }
 
 fn layout(members: usize) -> Layout {
@@ -40,14 +40,15 @@ fn lease() -> Lease {
     Lease { number: 3, host: [8; 16], name: HostName::new("gw1") }
 }
 
-fn labelled(members: usize, index: usize) -> Server {
+pub fn labelled(members: usize, index: usize) -> Server {
     let server = Server::start(DATA + SIZE.div_ceil(UNIT * members) * UNIT);
     label(&server, ID, members, index);
     server
 }
 
 fn label(server: &Server, id: StripeId, members: usize, index: usize) {
-    put(server, &Label { id, index: index as u16, layout: layout(members), lease: lease() });
+    let (layout, lease, stage) = (layout(members), lease(), Stage::Made);
+    put(server, &Label { id, index: index as u16, layout, lease, stage });
 }
 
 fn put(server: &Server, label: &Label) {
@@ -61,7 +62,7 @@ impl Wide {
         Wide::over((0..members).map(|index| labelled(members, index)).collect(), PATIENCE)
     }
 
-    fn over(servers: Vec<Server>, patience: Duration) -> Wide {
+    pub fn over(servers: Vec<Server>, patience: Duration) -> Wide {
         let member = |server: &Server| StripeMember { uri: server.uri("disk"), connection: None };
         let members: Vec<StripeMember> = servers.iter().map(member).collect();
         let image = Image::striped(ID, layout(members.len()), lease(), 512, members).unwrap();
@@ -69,14 +70,14 @@ impl Wide {
         Wide { servers, bench }
     }
 
-    fn connected(members: usize) -> Wide {
+    pub fn connected(members: usize) -> Wide {
         let wide = Wide::new(members);
         wide.bench.wait_for("all connections", |r| r.state == RemoteState::Connected);
         wide
     }
 
     /// What the disk holds, as the servers have it; or would have it after a crash.
-    fn content(&self, durable: bool) -> Vec<u8> {
+    pub fn content(&self, durable: bool) -> Vec<u8> {
         let states: Vec<_> = self.servers.iter().map(Server::state).collect();
         let byte = |at| {
             let (member, offset) = home(self.servers.len(), at);
@@ -135,7 +136,8 @@ proptest! {
             }
         }
         prop_assert!(wide.content(false) == expected);
-        let label = Label { id: ID, index: 0, layout: layout(members), lease: lease() };
+        let (layout, lease, stage) = (layout(members), lease(), Stage::Made);
+        let label = Label { id: ID, index: 0, layout, lease, stage };
         prop_assert_eq!(&wide.servers[0].state().content[..4096], &label.to_bytes()[..]);
     }
 }
@@ -350,7 +352,8 @@ fn a_disk_that_another_host_holds_is_not_served_from_that_member() {
         wide.servers[1].crash();
         match case {
             Some(lease) => {
-                let label = Label { id: ID, index: 1, layout: layout(2), lease };
+                let (layout, stage) = (layout(2), Stage::Made);
+                let label = Label { id: ID, index: 1, layout, lease, stage };
                 put(&wide.servers[1], &label);
             }
             None => wide.servers[1].state().held = true,
@@ -368,11 +371,14 @@ fn a_disk_that_another_host_holds_is_not_served_from_that_member() {
 /// Requests one after the other, in a known order over the servers.
 #[test]
 fn each_server_hears_once_of_all_that_the_others_gave() {
-    let wide = {
+    let mut wide = {
         let servers: Vec<Server> = (0..3).map(|i| labelled(3, i)).collect();
         for (n, server) in (1..).zip(&servers) {
             server.state().counts = Some([n * 1_000_000, (n - 1) * 1_000_000]);
         }
+        // Of the version before, of this one, and of this one without a window.
+        servers[1].state().window = Some(12_500_000);
+        servers[2].state().window = Some(0);
         Wide::over(servers, PATIENCE)
     };
     wide.bench.wait_for("all connections", |r| r.state == RemoteState::Connected);
@@ -402,6 +408,15 @@ fn each_server_hears_once_of_all_that_the_others_gave() {
         let one = n as u64 * 1_000_000;
         assert_eq!(received, (requests * (one + 1_000_000), requests * one));
     }
+    let windows: Vec<_> = remote.servers.iter().map(|server| server.window).collect();
+    assert_eq!(windows, [None, Some(Window(12_500_000)), None]);
+    // The next answer has the window of then, and without a connection nobody knows it.
+    wide.servers[1].state().window = Some(3_000_000);
+    client.read(UNIT as u64, 4096, 0);
+    assert_eq!(wide.bench.remote().servers[1].window, Some(Window(3_000_000)));
+    wide.servers[1].crash();
+    wide.bench.wait_for("the loss", |r| r.servers[1].state != RemoteState::Connected);
+    assert_eq!(wide.bench.remote().servers[1].window, None);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use headgate_engine::request::{
 };
 use headgate_nbd::server::command::Session;
 use headgate_qos::ServedElsewhere;
+use headgate_qos::window::Slots;
 use headgate_units::Nanos;
 use std::io::{self, Read as _};
 use std::os::fd::RawFd;
@@ -41,6 +42,8 @@ pub struct Shard {
     pub content: Vec<u8>,
     /// Requests at the disk.
     pub queue: Vec<Queued>,
+    /// The window of the disk's storage, if that is known.
+    pub window: Option<Slots>,
     /// How many requests the disk's queue holds.
     depth: usize,
     asked_for_room: bool,
@@ -75,6 +78,10 @@ pub struct Shard {
 }
 
 impl PortIo for Shard {
+    fn window(&self) -> Option<Slots> {
+        self.window
+    }
+
     fn now(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -278,6 +285,7 @@ impl Harness {
             disk: DiskInfo::plain("disk", size as u64, 512),
             content: vec![0; size],
             queue: Vec::new(),
+            window: None,
             depth,
             asked_for_room: false,
             receive: None,

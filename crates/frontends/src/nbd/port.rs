@@ -144,8 +144,8 @@ impl NbdPort {
         guard: Box<dyn Any + Send>,
     ) -> io::Result<NbdPort> {
         let mut send_queue = SendQueue::default();
-        if session.replies == Replies::Counted {
-            send_queue.tell_charges();
+        if let Replies::Counted(version) = session.replies {
+            send_queue.tell_charges(version);
         }
         Ok(NbdPort {
             _guard: guard,
@@ -225,7 +225,7 @@ impl NbdPort {
             let (used, event) =
                 self.requests.poll(self.inbox.bytes(), export(io.disk(), self.writes))?;
             self.inbox.consume(used);
-            if self.session.replies == Replies::Counted {
+            if self.session.replies.are_counted() {
                 self.report(io, &event);
             }
             match event {
@@ -451,6 +451,7 @@ impl Port for NbdPort {
             return;
         }
         self.send_queue.charge(completion.charge);
+        self.send_queue.know_window(|| io.window());
         if completion.result.is_ok()
             && let Some(taken) = self.taken.get_mut(key)
             && let Some(next) = taken.piece.next(&taken.command, self.longest_piece)

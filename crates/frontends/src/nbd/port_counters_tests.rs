@@ -2,17 +2,24 @@ use super::super::super::harness::{Harness, Outcome};
 use super::super::tests::{DISK, request, write};
 use super::*;
 use headgate_engine::request::{Charge, IoError};
-use headgate_nbd::counters::{REPLY_LEN, Report};
+use headgate_nbd::client::form::Form;
+use headgate_nbd::client::replies::{Brings, Event as Came, Replies as Reader};
+use headgate_nbd::counters::{REPLY_LEN, Received, Report, Version, WINDOW_LEN, Window};
 use headgate_nbd::server::command::{Replies, Session};
-use headgate_nbd::server::contexts::Contexts;
-use headgate_nbd::wire::{REQUEST_LEN, SIMPLE_REPLY_MAGIC, command};
+use headgate_nbd::server::contexts::{ContextId, Contexts};
+use headgate_nbd::wire::{BASE_ALLOCATION_ID, REQUEST_LEN, SIMPLE_REPLY_MAGIC, command};
 use headgate_qos::Phase;
 use headgate_qos::ioprio::Ioprio;
+use headgate_qos::window::Slots;
 use headgate_units::Priority;
 use proptest::prelude::*;
 
-const COUNTED: Session = Session { replies: Replies::Counted, contexts: Contexts::NONE };
+const COUNTED: Session = counted_by(Version::Two);
 const DEPTH: usize = 64;
+
+const fn counted_by(version: Version) -> Session {
+    Session { replies: Replies::Counted(version), contexts: Contexts::NONE }
+}
 
 /// A request with what it says of other servers.
 fn counted(request: Vec<u8>, said: Report) -> Vec<u8> {
@@ -105,6 +112,61 @@ fn an_answer_tells_what_was_charged_since_the_one_before() {
     let io = 1_000_000;
     let told = [(1, 0, 2 * io, 2 * io), (2, 0, 3 * io, 0), (3, 28, io, io), (4, 5, 0, 0)];
     assert_eq!(replies(&harness.output, |_| 512), told);
+}
+
+/// Where the disk's storage has a window, each answer says what it is by then.
+#[test]
+fn an_answer_tells_the_window_of_now_where_the_client_knows_of_it() {
+    let mut harness = Harness::new(counted_by(Version::Three), DISK, DEPTH, &[]);
+    let windows = [Some(Slots::whole(12)), None, Some(Slots::from_millionths(2_500_000))];
+    for (cookie, window) in (1..).zip(windows) {
+        let flush = request(command::FLUSH, cookie, 0, 0);
+        harness.send(&counted(flush, Report::default()));
+        harness.shard.window = window;
+        harness.complete(0, Outcome::Served);
+        harness.settle();
+    }
+    let answers: Vec<&[u8]> = harness.output.chunks(16 + REPLY_LEN + WINDOW_LEN).collect();
+    let said: Vec<u64> = answers
+        .iter()
+        .map(|answer| u64::from_be_bytes(answer[16 + REPLY_LEN..].try_into().unwrap()))
+        .collect();
+    assert_eq!(said, [12_000_000, 0, 2_500_000]);
+}
+
+/// What a range holds is told by a chunk for each context: counters and window are behind the last.
+#[test]
+fn an_answer_in_chunks_has_its_counters_and_the_window_behind_the_last() {
+    let contexts = Contexts::BASE_ALLOCATION.with(ContextId::of_bitmap(0).unwrap());
+    for (version, window) in [(Version::Two, None), (Version::Three, Some(Window(12_000_000)))] {
+        let session = Session { contexts, ..counted_by(version) };
+        let mut harness = Harness::new(session, DISK, DEPTH, &[]);
+        harness.shard.window = Some(Slots::whole(12));
+        harness.shard.charge = Charge { cost: Cost::from_ios(2), phase: Phase::Reservation };
+        for cookie in 1..=3 {
+            let question = request(command::BLOCK_STATUS, cookie, 0, 4096);
+            harness.send(&counted(question, Report::default()));
+        }
+        harness.complete(0, Outcome::Served);
+        harness.complete(0, Outcome::Failed(IoError::NoSpace));
+        harness.complete(0, Outcome::Served);
+        harness.settle();
+        let mut reader = Reader::new(harness.output.len());
+        reader.clear(Form::Counted { version, allocation: Some(BASE_ALLOCATION_ID) });
+        reader.spare(usize::MAX).copy_from_slice(&harness.output);
+        reader.received(harness.output.len());
+        let told = Received { all: 2_000_000, by_reservation: 2_000_000 };
+        for (asked, number, len) in [(1, 0, 4096), (2, 28, 0), (3, 0, 4096)] {
+            let event = reader.next(|_| Some(Brings::Status { len: 4096 })).unwrap();
+            let Some(Came::End { cookie, error, received, extents }) = event else {
+                panic!("{event:?}");
+            };
+            assert_eq!((cookie, error, received), (asked, number, told));
+            assert_eq!(extents.iter().map(|extent| extent.len).sum::<u64>(), len);
+            assert_eq!(reader.window(), window);
+        }
+        assert_eq!(reader.next(|_| None), Ok(None));
+    }
 }
 
 /// A read or write, of whole blocks or not, or something without data.

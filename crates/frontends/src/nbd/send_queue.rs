@@ -8,8 +8,9 @@ use super::buddy::Block;
 use super::memory::Arena;
 use super::splice::Spliced;
 use headgate_engine::request::Charge;
-use headgate_nbd::counters::Received;
+use headgate_nbd::counters::{Received, Version, Window};
 use headgate_qos::Phase;
+use headgate_qos::window::Slots;
 use thiserror::Error;
 
 /// The most vectors in one message (`UIO_MAXIOV`).
@@ -71,6 +72,8 @@ pub struct SendQueue {
     message: Box<libc::msghdr>,
     /// What the disk was charged since the last answer, where clients are told.
     received: Option<Received>,
+    /// The window of the disk's storage, where clients are told that too.
+    window: Option<Window>,
 }
 
 // SAFETY: the pointers in the vectors and the message lead to heap memory that the queue or its
@@ -89,14 +92,23 @@ impl Default for SendQueue {
             vectors: Vec::with_capacity(MAX_VECTORS),
             message: Box::new(message),
             received: None,
+            window: None,
         }
     }
 }
 
 impl SendQueue {
     /// Tells clients with each answer what was charged since the one before.
-    pub fn tell_charges(&mut self) {
+    pub fn tell_charges(&mut self, version: Version) {
         self.received = Some(Received::default());
+        self.window = (version >= Version::Three).then(Window::default);
+    }
+
+    /// The window of the disk's storage from now on; `None`: nobody knows.
+    pub fn know_window(&mut self, now: impl FnOnce() -> Option<Slots>) {
+        if let Some(window) = &mut self.window {
+            *window = now().map_or_else(Window::default, |now| Window(now.as_millionths()));
+        }
     }
 
     /// Notes what the disk was charged.
@@ -119,6 +131,9 @@ impl SendQueue {
             && let Some(received) = &mut self.received
         {
             bytes.extend_from_slice(&std::mem::take(received).to_bytes());
+            if let Some(window) = self.window {
+                bytes.extend_from_slice(&window.to_bytes());
+            }
         }
         (start, bytes.len() - start)
     }

@@ -2,16 +2,17 @@
 //!
 //! | module | runs on | what |
 //! |---|---|---|
-//! | [`server`] | control threads | one unix socket per disk: accepts one front-end (QEMU) at a time |
-//! | `control` | control threads | the vhost-user protocol, over crate `vhost`: memory, rings, features, in-flight region |
+//! | [`reactor`] | a thread, and workers | waits for all sockets, and has workers handle what comes |
+//! | [`server`] | workers | one unix socket per disk: accepts one front-end (QEMU) at a time |
+//! | `control` | workers | the vhost-user protocol, over crate `vhost`: memory, rings, features, in-flight region |
 //! | `port` | the disk's shard | the data path: rings, kicks, requests, completions, calls |
-//! | `memory` | control threads | maps what the front-end announces |
-//! | `memory_rules` | control threads | which memory, and how much |
+//! | `memory` | workers | maps what the front-end announces |
+//! | `memory_rules` | workers | which memory, and how much |
 //! | `config` | - | feature bits and configuration space |
 //! | `view` | both | what the front-end has read of it, and how it hears of a change |
 //!
-//! A connection owns one port in its disk's shard. The control thread may block on its peer for
-//! ever: nothing but that peer's own negotiation waits for it. The port never waits: it takes
+//! A connection owns one port in its disk's shard. A worker may block on its peer for ever:
+//! nothing but that peer's own negotiation waits for it. The port never waits: it takes
 //! requests while the disk has room, and leaves the others in the ring.
 //!
 //! # Crash and reconnect
@@ -38,6 +39,7 @@ mod lost_memory;
 mod memory;
 mod memory_rules;
 mod port;
+pub mod reactor;
 pub mod server;
 mod view;
 
@@ -80,4 +82,10 @@ fn hung_up(stream: &UnixStream) -> bool {
     let mut looked_at = [PollFd::new(stream, PollFlags::RDHUP)];
     let ready = poll(&mut looked_at, Some(&Timespec::default()));
     ready == Ok(1) && looked_at[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP)
+}
+
+/// Is there something to read, or nobody left who could send it.
+fn is_readable(stream: &UnixStream) -> bool {
+    let mut looked_at = [PollFd::new(stream, PollFlags::IN)];
+    poll(&mut looked_at, Some(&Timespec::default())) == Ok(1)
 }

@@ -3,19 +3,18 @@
 use super::control::Device;
 use super::memory_rules::GuestMemorySource;
 use super::port::{BlkPort, Recall, Trust};
+use super::reactor::{Forgotten, Reactor, Ticket};
 use super::view::View;
-use super::{Refused, hung_up};
+use super::{Refused, hung_up, is_readable};
 use headgate_access::{Access, Kind, Peer};
 use headgate_engine::port::Detach;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use vhost::vhost_user::{BackendReqHandler, Error as ProtocolError};
@@ -61,6 +60,21 @@ struct Shared {
     access: Mutex<Access>,
     client: Mutex<Client>,
     changed: Condvar,
+    door: Mutex<Door>,
+    closed: Condvar,
+    reactor: Reactor,
+}
+
+/// Where front-ends come in.
+enum Door {
+    /// The next one is waited for.
+    Open(Ticket),
+    /// Somebody is being let in.
+    Busy,
+    /// The same, and nobody after.
+    Closing,
+    /// Nobody is let in any more.
+    Closed,
 }
 
 impl Shared {
@@ -70,6 +84,10 @@ impl Shared {
 
     fn client(&self) -> MutexGuard<'_, Client> {
         self.client.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn door(&self) -> MutexGuard<'_, Door> {
+        self.door.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn set_client(&self, client: Client) {
@@ -123,13 +141,13 @@ impl Shared {
 pub struct VhostServer {
     shared: Arc<Shared>,
     path: PathBuf,
-    listener: UnixStream,
-    acceptor: Option<JoinHandle<()>>,
+    /// Until it takes nobody more.
+    listener: Option<Arc<UnixListener>>,
 }
 
 impl VhostServer {
     /// Listens at `path` for those that `access` names, replacing a socket that nobody serves any
-    /// more. Front-ends may bring `memory`.
+    /// more. Front-ends may bring `memory`; `reactor` waits for them.
     ///
     /// # Errors
     /// No such disk, or no such socket to be had.
@@ -139,6 +157,7 @@ impl VhostServer {
         engine: Engine,
         disk: DiskId,
         memory: GuestMemorySource,
+        reactor: &Reactor,
     ) -> Result<VhostServer, ServerError> {
         let name = engine.disk_info(disk)?.name;
         let failed = |source| ServerError::Listen { path: path.to_owned(), source };
@@ -152,8 +171,8 @@ impl VhostServer {
             }
             bound => bound.map_err(failed)?,
         };
-        // Only to be shut down, which ends the acceptor's wait.
-        let handle = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(failed)?));
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = Arc::new(listener);
         let shared = Arc::new(Shared {
             disk: Mutex::new(disk),
             trust: Arc::new(Trust::new(&name)),
@@ -163,17 +182,12 @@ impl VhostServer {
             access: Mutex::new(access.clone()),
             client: Mutex::new(Client::Nobody),
             changed: Condvar::new(),
+            door: Mutex::new(Door::Busy),
+            closed: Condvar::new(),
+            reactor: reactor.clone(),
         });
-        let acceptor = {
-            let shared = Arc::clone(&shared);
-            thread("vhost-accept", move || accept(&listener, &shared)).map_err(failed)?
-        };
-        Ok(VhostServer {
-            shared,
-            path: path.to_owned(),
-            listener: handle,
-            acceptor: Some(acceptor),
-        })
+        open(&listener, &shared).map_err(failed)?;
+        Ok(VhostServer { shared, path: path.to_owned(), listener: Some(listener) })
     }
 
     /// The socket.
@@ -211,13 +225,20 @@ impl VhostServer {
     /// Takes no new front-end and removes the socket. The connected one stays until
     /// [`stop`](Self::stop).
     pub fn stop_listening(&mut self) {
-        let Some(acceptor) = self.acceptor.take() else { return };
-        // Both fail only when there is nothing left to do.
-        let _ = self.listener.shutdown(Shutdown::Both);
+        let Some(listener) = self.listener.take() else { return };
+        let mut door = self.shared.door();
+        *door = match *door {
+            Door::Closed => Door::Closed,
+            Door::Open(ticket) if self.shared.reactor.forget(ticket) == Forgotten::InTime => {
+                Door::Closed
+            }
+            Door::Open(_) | Door::Busy | Door::Closing => Door::Closing,
+        };
+        // Who connects from here on is refused by the kernel.
+        let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
+        let is_closing = |door: &mut Door| !matches!(door, Door::Closed);
+        drop(self.shared.closed.wait_while(door, is_closing).unwrap_or_else(|e| e.into_inner()));
         let _ = std::fs::remove_file(&self.path);
-        if acceptor.join().is_err() {
-            tracing::error!(disk = self.shared.name, "the acceptor panicked");
-        }
     }
 
     /// Takes no new front-end, ends the connected one as `how` says, and waits for the end of its
@@ -260,27 +281,38 @@ impl Drop for VhostServer {
     }
 }
 
-fn thread(name: &str, f: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(f)
+/// Waits for the next front-end, unless there is to be none.
+fn open(listener: &Arc<UnixListener>, shared: &Arc<Shared>) -> io::Result<()> {
+    let mut door = shared.door();
+    if let Door::Closing = *door {
+        *door = Door::Closed;
+        shared.closed.notify_all();
+        return Ok(());
+    }
+    let task = {
+        let (listener, shared) = (Arc::clone(listener), Arc::clone(shared));
+        move || let_in(&listener, &shared)
+    };
+    match shared.reactor.when_readable(listener.clone(), task) {
+        Ok(ticket) => *door = Door::Open(ticket),
+        Err(error) => {
+            *door = Door::Closed;
+            shared.closed.notify_all();
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
-/// The acceptor's thread.
-fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
-    loop {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => {
-                continue;
-            }
-            // Shut down.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return,
-            Err(error) => {
-                // Out of descriptors, most likely: they come back.
-                tracing::warn!(disk = shared.name, %error, "cannot accept a front-end");
-                std::thread::sleep(Duration::from_millis(100));
-                continue;
-            }
-        };
+/// A worker lets in who has come, and then has the next one waited for.
+fn let_in(listener: &Arc<UnixListener>, shared: &Arc<Shared>) {
+    {
+        let mut door = shared.door();
+        if let Door::Open(_) = *door {
+            *door = Door::Busy;
+        }
+    }
+    while let Some(stream) = accept(listener, shared) {
         if !shared.wait_free() {
             tracing::warn!(
                 disk = shared.name,
@@ -293,6 +325,27 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             tracing::warn!(disk = shared.name, %error, "cannot serve a front-end");
         }
     }
+    if let Err(error) = open(listener, shared) {
+        tracing::error!(disk = shared.name, %error, "no front-end can connect any more");
+    }
+}
+
+/// The next front-end that waits, if one does. `None` too when none can be let in now.
+fn accept(listener: &UnixListener, shared: &Shared) -> Option<UnixStream> {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return Some(stream),
+            // Shut down, or nobody is there.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EAGAIN)) => return None,
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => {}
+            Err(error) => {
+                // Out of descriptors, most likely: they come back.
+                tracing::warn!(disk = shared.name, %error, "cannot accept a front-end");
+                std::thread::sleep(Duration::from_millis(100));
+                return None;
+            }
+        }
+    }
 }
 
 fn welcome(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
@@ -300,16 +353,13 @@ fn welcome(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
     // It may have connected before its right was taken away. Whoever takes it away from here on
     // finds it connected.
     shared.review();
-    let shared = Arc::clone(shared);
-    thread("vhost-user", move || {
-        match serve(&shared, stream) {
-            Ok(()) => tracing::info!(disk = shared.name, "the front-end disconnected"),
-            Err(error) => {
-                tracing::warn!(disk = shared.name, %error, "the front-end was disconnected")
-            }
+    match Connection::begin(shared, stream) {
+        Ok(connection) => connection.wait(),
+        Err(error) => {
+            shared.set_client(Client::Nobody);
+            tracing::warn!(disk = shared.name, %error, "the front-end was disconnected");
         }
-        shared.set_client(Client::Nobody);
-    })?;
+    }
     Ok(())
 }
 
@@ -326,17 +376,62 @@ enum Ended {
     Protocol(ProtocolError),
 }
 
-/// A connection's thread: answers messages until its peer, or the disk, goes away.
-fn serve(shared: &Shared, stream: UnixStream) -> Result<(), Ended> {
-    let view = Arc::new(View::new(shared.engine.disk_info(shared.disk())?));
-    let port = {
-        let (view, peer, recall) = (Arc::clone(&view), stream.try_clone()?, Recall::new()?);
-        let new = move |disk: &DiskInfo| Box::new(BlkPort::new(disk, view, recall, peer)) as Box<_>;
-        shared.engine.attach(shared.disk(), new)?
-    };
-    shared.set_client(Client::Connected(stream.try_clone()?, Some(port.clone())));
-    tracing::info!(disk = shared.name, "a front-end connected");
-    let result = answer(&port, &view, stream, shared);
+/// A front-end that is connected, between two of its messages.
+struct Connection {
+    shared: Arc<Shared>,
+    view: Arc<View>,
+    port: PortRef,
+    messages: Arc<UnixStream>,
+    handler: BackendReqHandler<Mutex<Device>>,
+}
+
+impl Connection {
+    fn begin(shared: &Arc<Shared>, stream: UnixStream) -> Result<Connection, Ended> {
+        let view = Arc::new(View::new(shared.engine.disk_info(shared.disk())?));
+        // Clones before the port, which has to be detached again once it is there.
+        let (peer, messages, kept) =
+            (stream.try_clone()?, Arc::new(stream.try_clone()?), stream.try_clone()?);
+        let port = {
+            let (view, peer, recall) = (Arc::clone(&view), stream.try_clone()?, Recall::new()?);
+            let new =
+                move |disk: &DiskInfo| Box::new(BlkPort::new(disk, view, recall, peer)) as Box<_>;
+            shared.engine.attach(shared.disk(), new)?
+        };
+        let trust = shared.trust.clone();
+        let device = Device::new(port.clone(), peer, Arc::clone(&view), trust, shared.memory)
+            .inspect_err(|_| port.detach(Detach::Now))?;
+        shared.set_client(Client::Connected(kept, Some(port.clone())));
+        tracing::info!(disk = shared.name, "a front-end connected");
+        let handler = BackendReqHandler::from_stream(stream, Arc::new(Mutex::new(device)));
+        Ok(Connection { shared: Arc::clone(shared), view, port, messages, handler })
+    }
+
+    /// Waits for the next message.
+    fn wait(self) {
+        let (reactor, messages) = (self.shared.reactor.clone(), self.messages.clone());
+        let (shared, port) = (self.shared.clone(), self.port.clone());
+        if let Err(error) = reactor.when_readable(messages, move || self.answer()) {
+            end(&shared, &port, Err(error.into()));
+        }
+    }
+
+    /// A worker answers the messages that have come. It may block on a peer that sends half of one.
+    fn answer(mut self) {
+        let result = loop {
+            self.view.look_at_next(&self.messages);
+            match self.handler.handle_request() {
+                Ok(()) if is_readable(&self.messages) => {}
+                Ok(()) => return self.wait(),
+                Err(ProtocolError::Disconnected) => break Ok(()),
+                Err(error) => break Err(Ended::Protocol(error)),
+            }
+        };
+        end(&self.shared, &self.port, result);
+    }
+}
+
+/// The front-end is gone, or is told to go.
+fn end(shared: &Shared, port: &PortRef, result: Result<(), Ended>) {
     shared.set_client(Client::Leaving);
     port.detach(Detach::Now);
     // The port's requests write into guest memory; a successor must not start before the last has
@@ -347,25 +442,9 @@ fn serve(shared: &Shared, stream: UnixStream) -> Result<(), Ended> {
             "the backend still holds requests of a front-end that went away"
         );
     }
-    result
-}
-
-fn answer(
-    port: &PortRef,
-    view: &Arc<View>,
-    stream: UnixStream,
-    shared: &Shared,
-) -> Result<(), Ended> {
-    let (peer, trust) = (stream.try_clone()?, shared.trust.clone());
-    let messages = stream.try_clone()?;
-    let device = Device::new(port.clone(), peer, Arc::clone(view), trust, shared.memory)?;
-    let mut handler = BackendReqHandler::from_stream(stream, Arc::new(Mutex::new(device)));
-    loop {
-        view.look_at_next(&messages);
-        match handler.handle_request() {
-            Ok(()) => {}
-            Err(ProtocolError::Disconnected) => return Ok(()),
-            Err(error) => return Err(Ended::Protocol(error)),
-        }
+    match result {
+        Ok(()) => tracing::info!(disk = shared.name, "the front-end disconnected"),
+        Err(error) => tracing::warn!(disk = shared.name, %error, "the front-end was disconnected"),
     }
+    shared.set_client(Client::Nobody);
 }

@@ -28,6 +28,10 @@ pub(super) struct Create {
     /// Virtual machine that the disk belongs to
     #[arg(long, value_name = "VM")]
     pub(super) vm: Option<Name>,
+    /// Class of policies that the disk has, as of 'headgate class list'; the options below go
+    /// before what it says
+    #[arg(long, value_name = "CLASS")]
+    pub(super) class: Option<Name>,
     #[command(flatten)]
     pub(super) policy: PolicyArgs,
     #[command(flatten)]
@@ -63,7 +67,8 @@ impl Create {
             datastore: self.datastore,
             export: self.export,
             vm: self.vm,
-            policy: self.policy.policy(),
+            class: self.class,
+            policy: self.policy.part(),
             placement: self.placement.new_disk(),
             read_only: self.read_only,
             moved_from: self.moved_from,

@@ -139,6 +139,10 @@ pub(super) struct Add {
     /// turn; a power of two from 4K to 64M [default: 256K]
     #[arg(long, value_name = "SIZE", requires = "stripe")]
     stripe_unit: Option<Bytes>,
+    /// With --nbd or --stripe: connections of a disk to each server, 1 to 16, where the server can
+    /// have several [default: 1]
+    #[arg(long, value_name = "N")]
+    connections: Option<u8>,
     /// Scheduler that orders the requests of its disks; sfq and fifo exist for comparison
     #[arg(long, default_value = "mclock", value_parser = values::one_of(SCHEDULERS))]
     scheduler: Scheduler,
@@ -217,6 +221,10 @@ pub(super) struct Set {
     /// Of a datastore of striped disks: an NBD server behind those that it has, for new disks
     #[arg(long = "add-server", value_name = "URI")]
     add_servers: Vec<String>,
+    /// Of a datastore of NBD servers: connections of a disk to each server, 1 to 16, where the
+    /// server can have several, from when the disk is opened next
+    #[arg(long, value_name = "N")]
+    connections: Option<u8>,
     #[command(flatten)]
     window: WindowArgs,
     #[command(flatten)]
@@ -274,6 +282,7 @@ impl Add {
                 nbd: self.backend.nbd,
                 stripe: self.backend.stripe,
                 stripe_unit: self.stripe_unit,
+                connections: self.connections,
                 memory: self.backend.memory,
             },
             scheduler: self.scheduler,
@@ -307,6 +316,7 @@ impl Set {
             layers: changed_layers(self.layers)?,
             persistent_reservations: self.persistent_reservations,
             add_servers: self.add_servers,
+            connections: self.connections,
         };
         if patch == DatastorePatch::default() {
             return Err(CliError::Usage(

@@ -14,7 +14,8 @@ use headgate_placement::State;
 use headgate_units::Nanos;
 
 fn storage(backend: &BackendSpec) -> String {
-    let BackendSpec { dir, block, emulated, nbd, stripe, stripe_unit, memory } = backend;
+    let BackendSpec { dir, block, emulated, nbd, stripe, stripe_unit, connections, memory } =
+        backend;
     let memory = memory.map(|size| size.to_string());
     let stripe = stripe.as_ref().map(|servers| servers.join(","));
     let stripe = stripe.map(|servers| match stripe_unit {
@@ -30,7 +31,10 @@ fn storage(backend: &BackendSpec) -> String {
         ("memory", &memory),
     ];
     let given = kinds.iter().find_map(|(kind, value)| Some(format!("{kind} {}", value.as_ref()?)));
-    given.unwrap_or_else(|| "-".into())
+    match (given, connections) {
+        (Some(given), Some(several @ 2..)) => format!("{given} over {several} connections"),
+        (given, _) => given.unwrap_or_else(|| "-".into()),
+    }
 }
 
 /// The storage, and the layers above it.

@@ -4,7 +4,8 @@ use super::copy::{self, CopyDisk, Snapshot};
 use super::create::Create;
 use super::disk_export::DiskExport;
 use super::disk_import::{self, DiskImport};
-use super::disk_text::{block_sizes, describe_connection, exports, lease, servers, set_by};
+use super::disk_show::Show;
+use super::disk_text::{block_sizes, describe_connection, exports, lease, servers, set_by, whence};
 use super::error::CliError;
 use super::incomplete::is_incomplete;
 use super::migrate::{self, Migrate};
@@ -24,7 +25,7 @@ use headgate_api::priorities::Priorities;
 use headgate_api::removed::{DiskRestore, RemovedDisk};
 use headgate_api::types::{self, Changed, DiskPatch, ServiceState};
 use headgate_model::PriorityScope;
-use headgate_model::{ConnectionState, Name};
+use headgate_model::{ConnectionState, Name, PolicyField};
 use headgate_placement::Placement;
 use hyper::Method;
 use serde::Serialize;
@@ -68,13 +69,10 @@ pub(super) enum DiskCommand {
         #[command(flatten)]
         print: Print,
     },
-    /// Show a disk
-    Show {
-        /// Name of the disk
-        name: Name,
-        #[command(flatten)]
-        print: Print,
-    },
+    /// Show a disk, and what its requests wait for
+    #[command(after_help = "Examples:\n  headgate disk show db0\n  \
+        headgate disk show db0 --history --since 2026-11-28T02:00 --until 2026-11-28T04:00")]
+    Show(Show),
     /// Change a disk's policy or virtual machine; in force when the command returns
     #[command(
         after_help = "Examples:\n  headgate disk set db0 --reservation 800\n  headgate disk set scratch --limit none\n  \
@@ -199,6 +197,14 @@ const YES_OR_NO: &[Word<bool>] =
 pub(super) struct Set {
     /// Name of the disk
     name: Name,
+    /// Class of policies that the disk has, as of 'headgate class list', or 'none'; what is set at
+    /// the disk itself goes before what it says
+    #[arg(long, value_name = "CLASS")]
+    class: Option<OrNone<Name>>,
+    /// Options of its policy that are not set at the disk any more: its class says them, or the
+    /// default, such as limit,shares; or 'all'
+    #[arg(long, value_name = "OPTIONS", value_parser = inherited)]
+    inherit: Option<Inherited>,
     #[command(flatten)]
     policy: PolicyArgs,
     /// Virtual machine that the disk belongs to, or 'none'
@@ -216,15 +222,27 @@ pub(super) struct Set {
     print: Print,
 }
 
+/// Fields of a policy, separated by commas.
+#[derive(Clone, Debug)]
+struct Inherited(Vec<PolicyField>);
+
+fn inherited(text: &str) -> Result<Inherited, String> {
+    if text == "all" {
+        return Ok(Inherited(PolicyField::all().collect()));
+    }
+    let fields = text.split(',').map(|one| one.trim().parse::<PolicyField>());
+    fields.collect::<Result<_, _>>().map(Inherited).map_err(|e| format!("{e}, or 'all'"))
+}
+
 impl DiskCommand {
     pub(super) fn print(&self) -> Option<Print> {
         match self {
             DiskCommand::List { print, .. }
-            | DiskCommand::Show { print, .. }
             | DiskCommand::Resume { print, .. }
             | DiskCommand::Moves { print }
             | DiskCommand::Copies { print }
             | DiskCommand::Restore { print, .. } => Some(*print),
+            DiskCommand::Show(show) => Some(show.print),
             DiskCommand::Create(create) => Some(create.print),
             DiskCommand::Import(import) => Some(import.print()),
             DiskCommand::Export(export) => Some(export.print),
@@ -259,7 +277,8 @@ impl DiskCommand {
                 if patch == (DiskPatch { force: patch.force, ..DiskPatch::default() }) {
                     let [policy, placement] = [options::<PolicyArgs>(), options::<DiskArgs>()];
                     let message = format!(
-                        "nothing to change: give one of {policy}, --vm, --read-only, {placement}"
+                        "nothing to change: give one of {policy}, --class, --inherit, --vm, --read-only, \
+                         {placement}"
                     );
                     return Err(CliError::Usage(message));
                 }
@@ -274,10 +293,7 @@ impl DiskCommand {
                 let disks: Vec<types::Disk> = client.get("/v1/disks")?;
                 print_value(out, print, &disks, |disks| table(disks).render())
             }
-            DiskCommand::Show { name, print } => {
-                let disk: types::Disk = client.get(&format!("/v1/disks/{name}"))?;
-                print_value(out, print, &disk, describe)
-            }
+            DiskCommand::Show(show) => show.run(&client, describe, out),
             DiskCommand::Attach(attach) => attach.run(&client, out),
             DiskCommand::Resize(resize) => {
                 let changed = resize.run(&client)?;
@@ -338,6 +354,8 @@ fn asking(yes: bool) -> Asking {
 impl Set {
     fn patch(self) -> DiskPatch {
         DiskPatch {
+            class: OrNone::change(self.class),
+            inherit: self.inherit.map(|Inherited(fields)| fields).unwrap_or_default(),
             vm: OrNone::change(self.vm),
             placement: self.placement.patch(),
             read_only: self.read_only,
@@ -458,6 +476,8 @@ fn describe(disk: &types::Disk) -> String {
         ("read-only", disk.read_only.then(|| "yes".into())),
         ("blocks", disk.block_sizes.as_ref().map(block_sizes)),
         ("policy set", Some(policy(&disk.policy))),
+        ("class", disk.class.as_ref().map(Name::to_string)),
+        ("policy from", whence(disk)),
         ("policy in force", Some(in_force)),
         ("latency", disk.latency.as_ref().map(ToString::to_string)),
         ("priorities", disk.effective_priorities.as_ref().map(priorities)),
@@ -472,6 +492,7 @@ fn describe(disk: &types::Disk) -> String {
         ("further exports", exports(disk)),
         ("lease", disk.lease.as_ref().map(lease)),
         ("move", disk.moving.as_ref().map(migrate::words)),
+        ("applied by", disk.applied_by.as_ref().map(|set| format!("documents '{set}'"))),
         ("policy set by", disk.set_by.as_ref().map(set_by)),
         ("copy of", disk.origin.as_ref().map(|of| format!("'{}' as of {}", of.disk, date(of.at)))),
         ("changes since", (!disk.changes_since.is_empty()).then(|| disk.changes_since.join(", "))),

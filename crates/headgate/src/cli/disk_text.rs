@@ -3,7 +3,7 @@
 use headgate_api::leases::{Lease, LeasePlace};
 use headgate_api::types;
 use headgate_model::{
-    BlockSizes, Connection, ConnectionState, PolicyAnswer, PolicySource, ReceivedIos,
+    BlockSizes, Connection, ConnectionState, FieldSource, PolicyAnswer, PolicySource, ReceivedIos,
     ServerConnection,
 };
 use headgate_units::Bytes;
@@ -76,6 +76,25 @@ pub(super) fn describe_connection(connection: &Connection) -> String {
         text.push_str(&format!(", {} with writes that may be lost", connection.losses));
     }
     text
+}
+
+/// Where the fields of a disk's policy come from, of a disk that has a class.
+pub(super) fn whence(disk: &types::Disk) -> Option<String> {
+    disk.class.as_ref()?;
+    let of = |wanted: FieldSource, words: &str| {
+        let sources = disk.policy_sources.iter();
+        let fields = sources.filter(|(_, source)| **source == wanted);
+        let names: Vec<&str> = fields.map(|(field, _)| field.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{words}: {}", names.join(", ")))
+    };
+    let parts = [
+        of(FieldSource::Disk, "the disk itself"),
+        of(FieldSource::Class, "its class"),
+        of(FieldSource::Size, "its class by its size"),
+        of(FieldSource::Gateway, "a gateway"),
+    ];
+    let known: Vec<String> = parts.into_iter().flatten().collect();
+    Some(if known.is_empty() { "the default".into() } else { known.join("; ") })
 }
 
 pub(super) fn set_by(by: &PolicySource) -> String {

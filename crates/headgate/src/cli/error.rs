@@ -43,6 +43,25 @@ pub(crate) enum CliError {
     /// What was looked at is not as it should be; the report has it.
     #[error("{0}")]
     Found(String),
+    /// A document says something that cannot be.
+    #[error("{error}")]
+    Document {
+        /// Where, and what is wrong.
+        error: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// What a dry run has found would be refused; the difference is printed.
+    #[error("{}", .0.error)]
+    WouldBeRefused(Box<ErrorBody>),
+    /// Documents are applied, and disks are not made or not removed.
+    #[error("{failed} of {all} disks are not made or removed; all else is as the documents say")]
+    Unfinished {
+        /// How many.
+        failed: usize,
+        /// Of how many.
+        all: usize,
+    },
     /// The operator was asked and did not say yes.
     #[error("nothing is changed")]
     Declined,
@@ -127,6 +146,9 @@ pub(crate) enum CliError {
     /// An authority cannot be made or used.
     #[error(transparent)]
     Authority(#[from] headgate_tls::AuthorityError),
+    /// The certificates cannot be used.
+    #[error("the directory of --tls-dir cannot be used: {0}")]
+    Certificates(#[from] headgate_tls::CredentialsError),
     /// Nothing can be revoked.
     #[error("the authority issued no certificate with the name {0}")]
     NoCertificate(String),
@@ -152,6 +174,20 @@ impl CliError {
             CliError::Authority(e) => {
                 ErrorBody { error: e.to_string(), expected: None, hint: e.hint().map(Into::into) }
             }
+            CliError::Certificates(e) => ErrorBody {
+                error: self.to_string(),
+                expected: None,
+                hint: e.hint().map(Into::into),
+            },
+            CliError::Document { expected, .. } => {
+                ErrorBody { error: self.to_string(), expected: Some(expected.clone()), hint: None }
+            }
+            CliError::WouldBeRefused(body) => ErrorBody::clone(body),
+            CliError::Unfinished { .. } => ErrorBody {
+                error: self.to_string(),
+                expected: None,
+                hint: Some("apply the documents once more when the cause is gone".into()),
+            },
             CliError::NoStateDir => ErrorBody {
                 error: self.to_string(),
                 expected: None,
@@ -178,7 +214,10 @@ impl CliError {
 
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
-            CliError::Usage(_) | CliError::Scenario(_) => ExitCode::from(2),
+            CliError::Usage(_)
+            | CliError::Document { .. }
+            | CliError::Scenario(_)
+            | CliError::Client(ClientError::Way { .. }) => ExitCode::from(2),
             // The daemon rejected a value of the command line: wrong usage.
             CliError::Client(ClientError::Refused {
                 status: StatusCode::UNPROCESSABLE_ENTITY,

@@ -24,7 +24,8 @@ const WATCH: Duration = Duration::from_millis(500);
 pub(super) struct Migrate {
     /// Name of the disk
     name: Name,
-    /// Datastore that it goes to
+    /// Datastore that it goes to. For a striped disk also its own, when that has a server more: the
+    /// disk then lies on all servers, on exports of another name
     #[arg(long, value_name = "DATASTORE", conflicts_with_all = ["pause", "resume", "cancel"])]
     to: Option<Name>,
     /// Export of the NBD server that the disk becomes; what it holds is overwritten

@@ -1,10 +1,12 @@
 //! The command line.
 
 mod advise;
+mod apply;
 mod ask;
 mod attach;
 mod balance;
 mod catalog;
+mod class;
 mod common;
 mod copy;
 mod costs;
@@ -12,13 +14,18 @@ mod create;
 mod datastore;
 mod datastore_text;
 mod datastore_trace;
+mod difference;
 mod disk;
 mod disk_export;
 mod disk_import;
+mod disk_show;
 mod disk_text;
+mod documents;
 mod error;
+mod events;
 mod export;
 mod flash;
+mod get;
 mod history;
 mod incomplete;
 mod load;
@@ -28,11 +35,13 @@ mod migrate;
 mod model_plot;
 mod node;
 mod output;
+mod period;
 mod persistent;
 mod picture;
 mod placement;
 mod policy;
 mod removed;
+mod report;
 mod reproduce;
 mod resize;
 mod rules;
@@ -87,6 +96,23 @@ enum Command {
     /// Manage virtual disks and their policies
     #[command(subcommand)]
     Disk(Box<disk::DiskCommand>),
+    /// Manage classes: policies with names, which many disks have
+    #[command(subcommand)]
+    Class(class::ClassCommand),
+    /// Make classes, datastores and disks what documents in YAML say
+    ///
+    /// What is different is shown. Classes, policies and capacities change together or not at all;
+    /// disks that are to be made are recorded in the same step, and made one by one after it. An
+    /// apply that was cut is completed by the next one.
+    #[command(
+        after_help = "Examples:\n  headgate apply site.yaml --dry-run\n  headgate apply /etc/headgate/site.d --set site --prune\n  headgate get -o yaml > site.yaml"
+    )]
+    Apply(apply::ApplyArgs),
+    /// Print classes, datastores and disks as documents that 'headgate apply' takes
+    #[command(
+        after_help = "Examples:\n  headgate get > site.yaml\n  headgate get disks classes -o json"
+    )]
+    Get(get::Get),
     /// Manage additional NBD exports of disks, each with its own priority
     #[command(subcommand)]
     Export(export::Export),
@@ -116,7 +142,7 @@ enum Command {
     )]
     Rules(rules::Rules),
     /// Show live load, latency and kept promises of datastores and disks
-    #[command(after_help = "Keys: q quit, ? help, s sort, / filter.")]
+    #[command(after_help = "Keys: q quit, ? help, b who waits for whom, s sort, / filter.")]
     Top {
         /// Print the view once and exit; so does output that is not a terminal
         #[arg(long)]
@@ -124,6 +150,17 @@ enum Command {
         #[command(flatten)]
         print: Print,
     },
+    /// Show who changed what, what was refused, and what the daemon did and noticed
+    #[command(
+        after_help = "Examples:\n  headgate events --since 7d --disk db0\n  headgate events --follow --json"
+    )]
+    Events(events::Events),
+    /// Report what disks were promised, demanded and received, and why they fell short
+    #[command(
+        after_help = "Examples:\n  headgate report --month 2026-11\n  headgate report --since 7d --vm web --format html > web.html\n  \
+        headgate report --month 2026-11 --samples > samples.csv"
+    )]
+    Report(report::ReportArgs),
     /// Generate load on disks of any NBD or vhost-user-blk server; measure and verify
     #[command(
         after_help = "Example:\n  headgate load \"$(headgate disk attach db0 --nbd)\" --depth 32 --read-percent 70 \
@@ -168,6 +205,8 @@ impl Cli {
         match &self.command {
             Command::Datastore(command) => command.print().is_some_and(|p| p.json),
             Command::Disk(command) => command.print().is_some_and(|p| p.json),
+            Command::Class(command) => command.print().is_some_and(|p| p.json),
+            Command::Apply(command) => command.print.json,
             Command::Export(command) => command.print().is_some_and(|p| p.json),
             Command::Node(command) => command.print().json,
             Command::Vm(command) => command.print().is_some_and(|p| p.json),
@@ -176,11 +215,14 @@ impl Cli {
             Command::Balance(command) => command.print.json,
             Command::Rules(command) => command.print().is_some_and(|p| p.json),
             Command::Top { print, .. } => print.json,
+            Command::Events(command) => command.print.json,
+            Command::Report(command) => command.prints_json(),
             Command::Load(args) => args.json,
             Command::Sim(command) => command.print().is_some_and(|p| p.json),
             Command::Reproduce(command) => command.print.json,
             Command::Trace(command) => command.print().is_some_and(|p| p.json),
             Command::Serve(_)
+            | Command::Get(_)
             | Command::Tls(_)
             | Command::Api
             | Command::Completions { .. }
@@ -193,6 +235,9 @@ impl Cli {
             Command::Serve(args) => Ok(serve(&self.daemon.state_dir()?, &args)?),
             Command::Datastore(command) => command.run(&self.daemon, out),
             Command::Disk(command) => command.run(&self.daemon, out),
+            Command::Class(command) => command.run(&self.daemon, out),
+            Command::Apply(command) => command.run(&self.daemon, out),
+            Command::Get(command) => command.run(&self.daemon, out),
             Command::Export(command) => command.run(&self.daemon, out),
             Command::Node(command) => command.run(&self.daemon, out),
             Command::Vm(command) => command.run(&self.daemon, out),
@@ -210,6 +255,8 @@ impl Cli {
                     (false, false) => Ok(top::live(&client)?),
                 }
             }
+            Command::Events(command) => command.run(&self.daemon, out),
+            Command::Report(command) => command.run(&self.daemon, out),
             Command::Load(args) => {
                 let report = headgate_load::run(&args)?;
                 print_load(out, &report, Print { json: args.json })

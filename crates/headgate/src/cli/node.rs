@@ -79,6 +79,10 @@ fn latency(latency: Option<u64>) -> String {
     latency.map_or_else(|| "-".into(), |latency| Nanos(latency).to_string())
 }
 
+fn window(thousandths: Option<u64>) -> String {
+    thousandths.map_or_else(|| "-".into(), |window| format!("{:.1}", window as f64 / 1e3))
+}
+
 fn ios(received: Option<ReceivedIos>) -> [String; 2] {
     received.map_or_else(
         || ["-".into(), "-".into()],
@@ -94,6 +98,7 @@ fn table(nodes: &[Node]) -> Table {
         ("OUTSTANDING", Align::Right),
         ("WAITING", Align::Right),
         ("LATENCY", Align::Right),
+        ("WINDOW", Align::Right),
         ("RECEIVED", Align::Right),
         ("BY RESERVATION", Align::Right),
     ]);
@@ -106,6 +111,7 @@ fn table(nodes: &[Node]) -> Table {
             node.outstanding.to_string(),
             node.waiting.to_string(),
             latency(node.latency_ns),
+            window(node.window_thousandths),
             received,
             reserved,
         ]);
@@ -122,6 +128,10 @@ fn describe(node: &Node) -> String {
         ("outstanding", Some(node.outstanding.to_string())),
         ("waiting", Some(node.waiting.to_string())),
         ("latency", Some(latency(node.latency_ns))),
+        (
+            "window",
+            node.window_thousandths.map(|least| format!("{} requests", window(Some(least)))),
+        ),
     ]);
     if !node.disks.is_empty() {
         text.push('\n');
@@ -137,8 +147,10 @@ fn disks(disks: &[NodeDisk]) -> Table {
         ("EXPORT", Align::Left),
         ("MEMBER", Align::Left),
         ("STATE", Align::Left),
+        ("CONNECTIONS", Align::Right),
         ("OUTSTANDING", Align::Right),
         ("LATENCY", Align::Right),
+        ("WINDOW", Align::Right),
         ("RECEIVED", Align::Right),
         ("BY RESERVATION", Align::Right),
         ("ELSEWHERE", Align::Right),
@@ -154,8 +166,10 @@ fn disks(disks: &[NodeDisk]) -> Table {
             disk.export.clone(),
             format!("{} of {}", disk.member, disk.members),
             state(Some(connection.state)).into(),
+            connection.connections.to_string(),
             connection.outstanding.to_string(),
             latency(connection.latency_ns),
+            window(connection.window_thousandths),
             received,
             reserved,
             elsewhere,

@@ -69,9 +69,9 @@ impl DatastoreArgs {
 /// A disk's placement.
 #[derive(Debug, Args)]
 pub(super) struct DiskArgs {
-    /// Class of datastore that the disk must be on, or 'none'
+    /// Class of datastore that the disk must be on, whatever its own class says, or 'none'
     #[arg(long, value_name = "CLASS", help_heading = "Placement")]
-    class: Option<OrNone<Name>>,
+    datastore_class: Option<OrNone<Name>>,
     /// Whether advice may move the disk: 'free' or 'pinned' [default: free]
     #[arg(long, value_name = "WORD", help_heading = "Placement", value_parser = word::<Mobility>(&["free", "pinned"]))]
     mobility: Option<Mobility>,
@@ -84,7 +84,7 @@ pub(super) struct DiskArgs {
 impl DiskArgs {
     pub(super) fn patch(self) -> DiskPlacementPatch {
         DiskPlacementPatch {
-            class: OrNone::change(self.class),
+            class: OrNone::change(self.datastore_class),
             mobility: self.mobility,
             affinity: self.affinity,
         }

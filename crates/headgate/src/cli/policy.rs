@@ -3,7 +3,7 @@
 use super::values::{OrNone, Word, one_of};
 use clap::Args;
 use headgate_api::types::DiskPatch;
-use headgate_model::{LimitMode, Policy, ReadErrors, WriteErrors};
+use headgate_model::{LimitMode, Policy, PolicyField, PolicyPart, ReadErrors, WriteErrors};
 use headgate_units::{BytesPerSec, Iops, LatencyTarget, Shares};
 
 const MODES: &[Word<LimitMode>] = &[
@@ -86,6 +86,11 @@ pub(super) struct PolicyArgs {
 }
 
 impl PolicyArgs {
+    /// What is said of the policy.
+    pub(super) fn part(self) -> PolicyPart {
+        self.patch().policy()
+    }
+
     /// What is to change.
     pub(super) fn patch(self) -> DiskPatch {
         DiskPatch {
@@ -111,14 +116,44 @@ impl PolicyArgs {
 
     /// The policy of a disk of which nothing is known.
     pub(super) fn policy(self) -> Policy {
-        self.patch().policy(Policy::default())
+        self.part().apply(Policy::default())
     }
 
     /// The same, or none where nothing was given.
     pub(super) fn policy_if_given(self) -> Option<Policy> {
         let patch = self.patch();
-        (patch != DiskPatch::default()).then(|| patch.policy(Policy::default()))
+        (patch != DiskPatch::default()).then(|| patch.policy().apply(Policy::default()))
     }
+}
+
+/// A part of a policy in words: what it says, and nothing else.
+pub(super) fn part(part: &PolicyPart) -> String {
+    if part.is_empty() {
+        return "nothing".into();
+    }
+    let Ok(serde_json::Value::Object(said)) = serde_json::to_value(part) else {
+        return String::new();
+    };
+    let unit = |name: &str| match name {
+        "limit_peak_time" => " s",
+        "burst" => " IOs",
+        "reservation" | "limit" | "limit_read" | "limit_write" | "limit_peak" => " IOPS",
+        _ => "",
+    };
+    let words = PolicyField::all().filter_map(|field| {
+        let (name, value) = (field.as_str(), said.get(field.as_str())?);
+        let shown = match value {
+            serde_json::Value::Null => "none".to_owned(),
+            serde_json::Value::Number(n) if name.ends_with("bandwidth") => {
+                let bytes = n.as_u64().and_then(|bytes| BytesPerSec::new(bytes).ok());
+                bytes.map(|bytes| bytes.to_string())?
+            }
+            serde_json::Value::String(text) => text.clone(),
+            other => format!("{other}{}", unit(name)),
+        };
+        Some(format!("{} {shown}", name.replace('_', " ")))
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// A policy in words.

@@ -1,9 +1,12 @@
 //! `headgate top`: what datastores and disks do right now, in a terminal.
 
+mod blame;
 mod copies;
 mod format;
+mod machines;
 mod screen;
 mod view;
+mod wide;
 
 use headgate_api::client::{Client, ClientError};
 use headgate_api::top::Top;

@@ -1,8 +1,11 @@
 //! The state of the live view, and its keys.
 
+use super::wide::READINGS;
 use headgate_api::top::{Top, TopDatastore, TopDisk};
+use headgate_model::Name;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The order of disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +72,16 @@ pub(super) enum Mode {
     Help,
 }
 
+/// What is shown of each disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum View {
+    /// What it does.
+    #[default]
+    Load,
+    /// What its requests wait for, and behind whom.
+    Blame,
+}
+
 /// The action after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -80,17 +93,29 @@ pub(super) enum Next {
 #[derive(Default)]
 pub(super) struct Screen {
     pub(super) top: Top,
+    /// IOPS of each disk of late, the oldest first.
+    pub(super) rates: BTreeMap<Name, VecDeque<f64>>,
     /// Why there is nothing new.
     pub(super) trouble: Option<String>,
     pub(super) sort: Sort,
     pub(super) filter: String,
     pub(super) mode: Mode,
+    pub(super) view: View,
     /// Lines scrolled away.
     pub(super) offset: usize,
 }
 
 impl Screen {
     pub(super) fn on_top(&mut self, top: Top) {
+        let mut before = std::mem::take(&mut self.rates);
+        for disk in top.datastores.iter().flat_map(|store| &store.disks) {
+            let rates = before.remove(&disk.name).unwrap_or_default();
+            let rates = self.rates.entry(disk.name.clone()).or_insert(rates);
+            if rates.len() == READINGS {
+                rates.pop_front();
+            }
+            rates.push_back(disk.load.iops);
+        }
         self.top = top;
         self.trouble = None;
     }
@@ -122,7 +147,13 @@ impl Screen {
                 KeyCode::Char('s') => self.sort = self.sort.next(),
                 KeyCode::Char('n') => self.sort = Sort::Name,
                 KeyCode::Char('i') => self.sort = Sort::Iops,
-                KeyCode::Char('b') => self.sort = Sort::Bandwidth,
+                KeyCode::Char('b') => {
+                    self.view = match self.view {
+                        View::Load => View::Blame,
+                        View::Blame => View::Load,
+                    };
+                }
+                KeyCode::Char('w') => self.sort = Sort::Bandwidth,
                 KeyCode::Char('l') => self.sort = Sort::QueueTime,
                 KeyCode::Char('d') => self.sort = Sort::DeviceTime,
                 KeyCode::Char('r') => self.sort = Sort::Reservation,

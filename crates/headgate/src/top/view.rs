@@ -1,8 +1,11 @@
 //! From the state of the view to lines of text.
 
+use super::blame;
 use super::copies;
 use super::format::{mebibytes, micros, rate};
-use super::screen::{Mode, Screen};
+use super::machines;
+use super::screen::{Mode, Screen, View};
+use super::wide;
 use headgate_api::latency::{NarrowedFor, Verdict};
 use headgate_api::top::{LatencyMicros, Load, TopDatastore, TopDisk, TopStream};
 use headgate_api::trouble::TroubleState;
@@ -21,8 +24,9 @@ const HEAD: &str =
 
 const HELP: &str = "\
 q  quit                          s  next sort order
-/  filter by disk, vm, datastore n i b l d r  sort by name, IOPS, bandwidth,
+/  filter by disk, vm, datastore n i w l d r  sort by name, IOPS, bandwidth,
 Esc  no filter                      queue time, device time, reservation
+b  who waits for whom, or what disks do
 Up Down PgUp PgDn  scroll        ?  this help
 
 On a datastore's line: device time, requests at the device / window, requests
@@ -47,6 +51,8 @@ p99=..  the latency target that a disk misses, and why
 HELD    what a disk holds until its storage takes it, and why; FAILING: what the
         storage failed within the last 10 seconds
 copy    of a disk, that moves or as of one instant, where either is; it is in no other line
+WAIT    requests under way; NEIGHB, LIMIT, WINDOW, OWN, DEVICE, HELD: parts of their
+        time, in per cent, over the last five seconds
 prio    IOPS and part of the disk's service by priority, highest first
 Any key closes this help.";
 
@@ -56,7 +62,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
         Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)])
             .areas(frame.area());
     let width = usize::from(frame.area().width);
-    frame.render_widget(Paragraph::new(column_heads(width)).bold().reversed(), head);
+    frame.render_widget(Paragraph::new(column_heads(screen.view, width)).bold().reversed(), head);
     let lines = lines(screen, width);
     let most = lines.len().saturating_sub(usize::from(body.height));
     screen.offset = screen.offset.min(most);
@@ -64,7 +70,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
     frame.render_widget(Paragraph::new(Text::from(lines)).scroll((offset, 0)), body);
     frame.render_widget(foot_line(screen), foot);
     if screen.mode == Mode::Help {
-        let [area] = Layout::vertical([Constraint::Max(30)]).areas(frame.area());
+        let [area] = Layout::vertical([Constraint::Max(33)]).areas(frame.area());
         frame.render_widget(Clear, area);
         frame.render_widget(
             Paragraph::new(HELP).block(Block::bordered().title(" headgate top ")),
@@ -85,7 +91,11 @@ fn foot_line(screen: &Screen) -> Line<'_> {
     } else {
         format!("   filter: {}", screen.filter)
     };
-    Line::from(format!("q quit  ? help  s sort: {}  / filter{filter}", screen.sort.title())).dim()
+    Line::from(format!(
+        "q quit  ? help  b blame  s sort: {}  / filter{filter}",
+        screen.sort.title()
+    ))
+    .dim()
 }
 
 /// A terminal of 80 columns has no room for what is nice to have.
@@ -93,16 +103,19 @@ fn is_wide(width: usize) -> bool {
     width >= HEAD.len()
 }
 
-fn column_heads(width: usize) -> String {
+fn column_heads(view: View, width: usize) -> String {
+    if view == View::Blame {
+        return blame::HEAD.to_owned();
+    }
     if is_wide(width) {
-        return HEAD.to_owned();
+        return HEAD.to_owned() + wide::heads(HEAD.len(), width);
     }
     "DISK            IOPS MiB/s   QUEUE    DEVICE   OUT   RSRV  LIMIT SHARES  GOT".to_owned()
 }
 
 /// Everything below the column heads, as text without colours: what `--once` prints.
 pub(super) fn plain(screen: &Screen, width: usize) -> String {
-    let mut text = column_heads(width);
+    let mut text = column_heads(screen.view, width);
     for line in lines(screen, width) {
         text.push('\n');
         text.push_str(
@@ -125,13 +138,20 @@ fn lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
         lines.extend(narrowed_line(datastore));
         lines.extend(copies::lines(&screen.top, datastore));
         for disk in disks {
-            lines.push(disk_line(disk, width));
+            if screen.view == View::Blame {
+                lines.push(blame::line(disk, width));
+                continue;
+            }
+            let mut line = disk_line(disk, width);
+            line.spans.extend(wide::rest(screen, disk, line.width()..HEAD.len(), width));
+            lines.push(line);
             lines.extend(trouble_line(disk));
             lines.extend(depth_line(disk));
             lines.extend(latency_line(disk));
             lines.extend(streams_line(disk));
         }
     }
+    lines.extend(machines::lines(&screen.top, &screen.filter));
     if lines.is_empty() && screen.trouble.is_none() {
         lines.push(Line::from("nothing to show"));
     }

@@ -94,7 +94,7 @@ fn the_openapi_document_is_whole_and_true() {
             operations.as_object().unwrap().values().all(|op| op["responses"].is_object()),
             "{path}"
         );
-        if !path.contains('{') {
+        if !path.contains('{') && operations.get("get").is_some() {
             assert_eq!(http(&daemon, "GET", path, "").0, 200, "{path}");
         }
     }

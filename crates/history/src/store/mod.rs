@@ -1,3 +1,4 @@
+mod accounts;
 mod departed;
 mod error;
 mod moves;

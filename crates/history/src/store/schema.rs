@@ -10,7 +10,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// The version of the tables and of what is in them.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
 /// The tables of version 1.
 pub(super) const FIRST: &str = "
@@ -48,6 +48,15 @@ const SECOND: &str = "
     CREATE INDEX datastore_hours_by_time ON datastore_hours(hour);
 ";
 
+/// What version 3 adds. `span` is the length in seconds.
+const THIRD: &str = "
+    CREATE TABLE accounts (
+        disk TEXT NOT NULL, span INTEGER NOT NULL, at INTEGER NOT NULL, account BLOB NOT NULL,
+        PRIMARY KEY (disk, span, at)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX accounts_by_time ON accounts(span, at);
+";
+
 /// Brings a file of an older version, or an empty one, up to this one.
 pub(super) fn bring_up(tx: &Transaction<'_>, found: i64) -> Result<(), rusqlite::Error> {
     if found < 1 {
@@ -56,6 +65,9 @@ pub(super) fn bring_up(tx: &Transaction<'_>, found: i64) -> Result<(), rusqlite:
     if found < 2 {
         tx.execute_batch(SECOND)?;
         keep_more_of_datastores(tx)?;
+    }
+    if found < 3 {
+        tx.execute_batch(THIRD)?;
     }
     tx.pragma_update(None, "user_version", VERSION)
 }

@@ -1,6 +1,8 @@
 use super::row::*;
 use super::schema::{FIRST, FirstInterval, FirstModel};
 use super::*;
+use crate::Span;
+use crate::account::Account;
 use crate::learnt::{Before, Source};
 use crate::recorder::{Chunk, DiskInterval, StoreInterval, hour_of};
 use crate::totals::{Done, StoreHour};
@@ -58,6 +60,7 @@ fn chunk(ended: Nanos, outstanding: u32) -> Chunk {
             name("array"),
             BTreeMap::from([(hour_of(ended), five_minutes())]),
         )]),
+        accounts: BTreeMap::new(),
     }
 }
 
@@ -451,4 +454,36 @@ fn of_two_removed_disks_of_one_name_the_later_counts() {
     }
     assert_eq!(file.departed().unwrap(), [Departed { disk: name("a"), datastore: name("second") }]);
     assert_eq!(file.hours_of("~a", at(0)).unwrap().intervals(), 60);
+}
+
+#[test]
+fn accounts_are_added_to_their_hours_and_kept_as_long_as_they_are_needed() {
+    let (_dir, mut file) = file();
+    let now = 1_790_000_000 / 3_600 * 3_600;
+    let minute = |reserved| Account { reserved, ..Account::default() };
+    let write = |file: &mut SamplesFile, now: i64, minutes: &[(i64, u64)]| {
+        let accounts = minutes.iter().map(|&(at, reserved)| (at, minute(reserved))).collect();
+        let chunk = Chunk {
+            accounts: BTreeMap::from([(name("a"), accounts)]),
+            ..chunk(Nanos::from_secs(now.cast_unsigned()), 4)
+        };
+        file.write(&chunk).unwrap();
+    };
+    let read = |file: &mut SamplesFile, span| -> Vec<(i64, u64)> {
+        let found = file.accounts(Some(&name("a")), &(0..i64::MAX), span).unwrap();
+        let of_disk = found.get(&name("a")).into_iter().flatten();
+        of_disk.map(|(at, account)| (*at, account.reserved)).collect()
+    };
+    write(&mut file, now, &[(now - 60, 1), (now, 2)]);
+    write(&mut file, now + 90, &[(now, 4), (now + 60, 8)]);
+    assert_eq!(read(&mut file, Span::Minute), [(now - 60, 1), (now, 6), (now + 60, 8)]);
+    assert_eq!(read(&mut file, Span::Hour), [(now - 3_600, 1), (now, 14)]);
+    assert!(file.accounts(Some(&name("b")), &(0..i64::MAX), Span::Hour).unwrap().is_empty());
+    let days = 24 * 3_600;
+    file.depart(&name("a"), &name("array"), Nanos::ZERO).unwrap();
+    write(&mut file, now + 2 * days, &[]);
+    assert_eq!(read(&mut file, Span::Minute), []);
+    assert_eq!(read(&mut file, Span::Hour).len(), 2, "of a disk that is gone, too");
+    write(&mut file, now + 63 * days, &[]);
+    assert_eq!(read(&mut file, Span::Hour), []);
 }

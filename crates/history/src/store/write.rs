@@ -1,3 +1,4 @@
+use super::accounts::{add_accounts, forget_old_accounts};
 use super::departed::set_aside_name;
 use super::moves::forget_old_moves;
 use super::read::{before, hours_since, store_intervals};
@@ -43,6 +44,10 @@ impl SamplesFile {
                     add_to_store_hour(tx, datastore, hour, totals)?;
                 }
             }
+            for (disk, minutes) in &chunk.accounts {
+                add_accounts(tx, disk, minutes)?;
+            }
+            forget_old_accounts(tx, at)?;
             let mut learnt = BTreeMap::new();
             for datastore in chunk.stores.keys() {
                 learnt.insert(datastore.clone(), learn(tx, datastore, chunk.ended)?);

@@ -5,7 +5,8 @@
 //! [counters], then opens one export with `NBD_OPT_GO`. The functions beside it write and read
 //! single messages, for callers that break the order on purpose.
 
-use crate::counters::{self, Counting, Lease};
+use super::form::Form;
+use crate::counters::{self, Lease, Version};
 use crate::policy;
 use crate::wire::{
     BASE_ALLOCATION, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, export,
@@ -32,14 +33,17 @@ pub const MAX_OPTION_REPLY: u32 = 64 << 10;
 pub enum ReplyStyle {
     /// Simple replies.
     Simple,
-    /// Simple replies, and the [counters] if the server has them: see [`Handshake::counters`].
+    /// Simple replies, and the [counters] if the server has them: see [`Handshake::form`].
     /// The export is opened by this right.
     Counted(Option<Lease>),
     /// Structured replies: holes are not sent as zeroes, and errors carry a text.
     Structured,
     /// Structured replies and block status by `base:allocation`, as far as the server has them:
-    /// see [`Handshake::allocation`].
+    /// see [`Handshake::form`].
     Allocation,
+    /// The [counters] and block status if the server has the former, or else as
+    /// [`ReplyStyle::Allocation`]. The export is opened by this right.
+    CountedAllocation(Option<Lease>),
 }
 
 /// Why a handshake failed.
@@ -147,9 +151,7 @@ pub struct Handshake {
     found: Option<(u64, u16)>,
     /// Smallest, preferred, largest.
     blocks: [Option<u32>; 3],
-    /// The number of the context `base:allocation`.
-    allocation: Option<u32>,
-    counters: Counting,
+    form: Form,
     /// What is to be said of the export's policy.
     announcement: Option<Vec<u8>>,
     policy: Option<PolicyAnswer>,
@@ -171,8 +173,8 @@ enum State {
     InsideTls,
     /// The reply to [`policy::OPTION`].
     Policy,
-    /// The reply to [`counters::OPTION`].
-    Counters,
+    /// The reply to [`counters::OPTION`] of this version.
+    Counters(Version),
     /// The reply to `NBD_OPT_STRUCTURED_REPLY`.
     StructuredReply,
     /// Replies to `NBD_OPT_SET_META_CONTEXT`.
@@ -192,8 +194,7 @@ impl Handshake {
             state: State::Greeting,
             found: None,
             blocks: [None; 3],
-            allocation: None,
-            counters: Counting::None,
+            form: Form::Simple,
             announcement: None,
             policy: None,
         }
@@ -216,17 +217,9 @@ impl Handshake {
         self.policy.as_ref()
     }
 
-    /// The number under which the server reports `base:allocation`, if it was asked for it and
-    /// agreed: only then it answers requests for block status. Known when the handshake is over.
-    pub fn allocation(&self) -> Option<u32> {
-        self.allocation
-    }
-
-    /// Whether client and server count what the disk receives: only then
-    /// [`Report`](counters::Report)s go with requests, and [`Received`](counters::Received) comes
-    /// with replies. Known when the handshake is over.
-    pub fn counters(&self) -> Counting {
-        self.counters
+    /// The form of replies that client and server agreed on. Known when the handshake is over.
+    pub fn form(&self) -> Form {
+        self.form
     }
 
     /// Uses the next message of the server, if `input` holds it whole. Returns how many bytes it
@@ -261,7 +254,7 @@ impl Handshake {
             }
             State::StartTls => option::STARTTLS,
             State::Policy => policy::OPTION,
-            State::Counters => counters::OPTION,
+            State::Counters(_) => counters::OPTION,
             State::StructuredReply => option::STRUCTURED_REPLY,
             State::MetaContext => option::SET_META_CONTEXT,
             State::Go => option::GO,
@@ -302,13 +295,17 @@ impl Handshake {
     }
 
     fn on_structured_reply(&mut self, kind: u32, out: &mut Vec<u8>) -> Result<(), HandshakeError> {
+        if kind == option_reply::ACK {
+            self.form = Form::Structured { allocation: None };
+        }
         match (kind, self.style) {
-            (option_reply::ACK, ReplyStyle::Allocation) => {
-                put_option(out, option::SET_META_CONTEXT, &context_data(self.export.as_bytes()));
-                self.state = State::MetaContext;
+            (_, ReplyStyle::Structured) if kind != option_reply::ACK => {
+                return Err(HandshakeError::NoStructuredReplies);
             }
-            (option_reply::ACK, _) | (_, ReplyStyle::Allocation) => self.go(out),
-            _ => return Err(HandshakeError::NoStructuredReplies),
+            (option_reply::ACK, ReplyStyle::Allocation | ReplyStyle::CountedAllocation(_)) => {
+                self.ask_for_context(out);
+            }
+            _ => self.go(out),
         }
         Ok(())
     }
@@ -332,14 +329,28 @@ impl Handshake {
         Ok(())
     }
 
-    /// A server that refuses, for whatever reason, serves the export without counters.
+    /// A server that does not know the version may know the one before. One that refuses
+    /// otherwise, for whatever reason, serves the export without counters.
     fn on_counters_reply(&mut self, kind: u32, out: &mut Vec<u8>) -> Result<(), HandshakeError> {
-        self.counters = match kind {
-            option_reply::ACK => Counting::Agreed,
-            code if code & option_reply::ERROR != 0 => Counting::None,
-            _ => return Err(HandshakeError::Malformed("unknown type of answer")),
-        };
-        self.go(out);
+        let State::Counters(version) = self.state else { return Ok(()) };
+        if let (option_reply::ERR_UNSUP, Some(before)) = (kind, version.before()) {
+            self.ask_for_counters(before, out);
+            return Ok(());
+        }
+        match (kind, self.style) {
+            (option_reply::ACK, style) => {
+                self.form = Form::Counted { version, allocation: None };
+                match style {
+                    ReplyStyle::CountedAllocation(_) => self.ask_for_context(out),
+                    _ => self.go(out),
+                }
+            }
+            (code, _) if code & option_reply::ERROR == 0 => {
+                return Err(HandshakeError::Malformed("unknown type of answer"));
+            }
+            (_, ReplyStyle::CountedAllocation(_)) => self.ask_for_chunks(out),
+            _ => self.go(out),
+        }
         Ok(())
     }
 
@@ -357,12 +368,12 @@ impl Handshake {
                 let short = HandshakeError::Malformed("NBD_REP_META_CONTEXT is too short");
                 let number = number.ok_or(short)?;
                 if data[4..] == *BASE_ALLOCATION.as_bytes() {
-                    self.allocation = Some(number);
+                    self.set_allocation(Some(number));
                 }
             }
             option_reply::ACK => self.go(out),
             code if code & option_reply::ERROR != 0 => {
-                self.allocation = None;
+                self.set_allocation(None);
                 self.go(out);
             }
             _ => return Err(HandshakeError::Malformed("unknown type of answer")),
@@ -378,15 +389,39 @@ impl Handshake {
         }
         match self.style {
             ReplyStyle::Simple => self.go(out),
-            ReplyStyle::Counted(lease) => {
-                put_option(out, counters::OPTION, &counters::option_data(lease));
-                self.state = State::Counters;
+            ReplyStyle::Counted(_) | ReplyStyle::CountedAllocation(_) => {
+                self.ask_for_counters(Version::NEWEST, out);
             }
-            ReplyStyle::Structured | ReplyStyle::Allocation => {
-                put_option(out, option::STRUCTURED_REPLY, &[]);
-                self.state = State::StructuredReply;
+            ReplyStyle::Structured | ReplyStyle::Allocation => self.ask_for_chunks(out),
+        }
+    }
+
+    fn ask_for_chunks(&mut self, out: &mut Vec<u8>) {
+        put_option(out, option::STRUCTURED_REPLY, &[]);
+        self.state = State::StructuredReply;
+    }
+
+    fn ask_for_context(&mut self, out: &mut Vec<u8>) {
+        put_option(out, option::SET_META_CONTEXT, &context_data(self.export.as_bytes()));
+        self.state = State::MetaContext;
+    }
+
+    fn set_allocation(&mut self, number: Option<u32>) {
+        match &mut self.form {
+            Form::Simple => {}
+            Form::Counted { allocation, .. } | Form::Structured { allocation } => {
+                *allocation = number;
             }
         }
+    }
+
+    fn ask_for_counters(&mut self, version: Version, out: &mut Vec<u8>) {
+        let lease = match self.style {
+            ReplyStyle::Counted(lease) | ReplyStyle::CountedAllocation(lease) => lease,
+            ReplyStyle::Simple | ReplyStyle::Structured | ReplyStyle::Allocation => None,
+        };
+        put_option(out, counters::OPTION, &counters::option_data(version, lease));
+        self.state = State::Counters(version);
     }
 
     fn go(&mut self, out: &mut Vec<u8>) {

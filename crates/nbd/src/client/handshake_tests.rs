@@ -1,4 +1,5 @@
 use super::*;
+use crate::counters::Counting;
 use proptest::prelude::*;
 
 const SIZE: u64 = 1 << 30;
@@ -149,10 +150,11 @@ fn counters_are_asked_for_first_and_a_server_may_refuse_them() {
         let stream = [greeting(), answer, go.concat()].concat();
         let mut handshake = Handshake::new("x", ReplyStyle::Counted(Some(LEASE)));
         let (out, end, _) = run_with(&mut handshake, &stream, &[]);
-        (handshake.counters(), out, end)
+        (handshake.form().counting(), out, end)
     };
+    let newest = Version::NEWEST;
     let mut sent = vec![0, 0, 0, 3];
-    put_option(&mut sent, counters::OPTION, &counters::option_data(Some(LEASE)));
+    put_option(&mut sent, counters::OPTION, &counters::option_data(newest, Some(LEASE)));
     put_option(&mut sent, option::GO, &go_data(b"x"));
     let info = ExportInfo {
         size: SIZE,
@@ -162,8 +164,7 @@ fn counters_are_asked_for_first_and_a_server_may_refuse_them() {
         max_block: Some(32 << 20),
     };
     for (kind, counting) in [
-        (option_reply::ACK, Counting::Agreed),
-        (option_reply::ERR_UNSUP, Counting::None),
+        (option_reply::ACK, Counting::Agreed(newest)),
         (option_reply::ERR_POLICY, Counting::None),
         (option_reply::ERR_INVALID, Counting::None),
         (option_reply::ERR_TOO_BIG, Counting::None),
@@ -175,6 +176,32 @@ fn counters_are_asked_for_first_and_a_server_may_refuse_them() {
         let (counting, _, end) = asked(kind, b"");
         let malformed = HandshakeError::Malformed("unknown type of answer");
         assert_eq!((counting, end), (Counting::None, Err(malformed)), "{kind:#x}");
+    }
+    // The version before is asked for, and then nothing more.
+    let mut sent = vec![0, 0, 0, 3];
+    for version in [newest, Version::Two] {
+        put_option(&mut sent, counters::OPTION, &counters::option_data(version, Some(LEASE)));
+    }
+    put_option(&mut sent, option::GO, &go_data(b"x"));
+    for (kind, counting) in [
+        (option_reply::ACK, Counting::Agreed(Version::Two)),
+        (option_reply::ERR_UNSUP, Counting::None),
+        (option_reply::ERR_INVALID, Counting::None),
+    ] {
+        let answers = [
+            greeting(),
+            reply(counters::OPTION, option_reply::ERR_UNSUP, b"what?"),
+            reply(counters::OPTION, kind, b""),
+            export_info(5),
+            block_sizes(),
+            reply(option::GO, option_reply::ACK, &[]),
+        ];
+        let mut handshake = Handshake::new("x", ReplyStyle::Counted(Some(LEASE)));
+        let (out, end, _) = run_with(&mut handshake, &answers.concat(), &[]);
+        assert_eq!(
+            (handshake.form().counting(), out, end),
+            (counting, sent.clone(), Ok(Some(info)))
+        );
     }
     // Of an answer to something else nothing follows.
     let other = [greeting(), reply(option::STRUCTURED_REPLY, option_reply::ACK, &[])].concat();
@@ -207,13 +234,73 @@ fn the_context_of_allocation_is_asked_for_where_the_server_has_it() {
             assert!(used > 0, "{step:?}");
             at += used;
         }
-        assert_eq!(handshake.allocation(), number);
+        assert_eq!(handshake.form().allocation(), number);
         assert!(matches!(handshake.poll(&[], &mut out), Ok((0, Step::Transmission(_)))));
     }
     let short = [greeting(), structured(ack), names(&[0; 3])].concat();
     let (_, end, _) = run(ReplyStyle::Allocation, &short, &[]);
     let why = "NBD_REP_META_CONTEXT is too short";
     assert_eq!(end, Err(HandshakeError::Malformed(why)));
+}
+
+/// What follows the answer to the counters depends on it: the context, or structured replies first.
+#[test]
+fn block_status_is_asked_for_beside_counters_and_without_them() {
+    let (ack, error) = (option_reply::ACK, option_reply::ERR_UNSUP);
+    let counted = |kind| reply(counters::OPTION, kind, &[]);
+    let structured = |kind| reply(option::STRUCTURED_REPLY, kind, &[]);
+    let refused = reply(option::SET_META_CONTEXT, option_reply::ERR_INVALID, b"not here");
+    let named = [&7u32.to_be_bytes()[..], BASE_ALLOCATION.as_bytes()].concat();
+    let named = [
+        reply(option::SET_META_CONTEXT, option_reply::META_CONTEXT, &named),
+        reply(option::SET_META_CONTEXT, ack, &[]),
+    ]
+    .concat();
+    let [with, without] = [Some(7), None];
+    let context = |out: &mut Vec<u8>| {
+        put_option(out, option::SET_META_CONTEXT, &context_data(b"x"));
+    };
+    let chunks = |out: &mut Vec<u8>| put_option(out, option::STRUCTURED_REPLY, &[]);
+    let newest = |allocation| Form::Counted { version: Version::NEWEST, allocation };
+    let before = |allocation| Form::Counted { version: Version::Two, allocation };
+    let unsup = || counted(option_reply::ERR_UNSUP);
+    let both = || [unsup(), unsup()].concat();
+    let other = || counted(option_reply::ERR_POLICY);
+    // How often counters are asked for, what is answered, and what comes of it.
+    for (times, answers, form) in [
+        (1, [counted(ack), named.clone()].concat(), newest(with)),
+        (1, [counted(ack), refused.clone()].concat(), newest(without)),
+        (2, [unsup(), counted(ack), named.clone()].concat(), before(with)),
+        (2, [unsup(), counted(ack), refused.clone()].concat(), before(without)),
+        (
+            2,
+            [both(), structured(ack), named.clone()].concat(),
+            Form::Structured { allocation: with },
+        ),
+        (1, [other(), structured(ack), named].concat(), Form::Structured { allocation: with }),
+        (2, [both(), structured(ack), refused].concat(), Form::Structured { allocation: without }),
+        (2, [both(), structured(error)].concat(), Form::Simple),
+    ] {
+        let go = [export_info(1), reply(option::GO, ack, &[])].concat();
+        let stream = [greeting(), answers, go].concat();
+        let mut handshake = Handshake::new("x", ReplyStyle::CountedAllocation(Some(LEASE)));
+        let (out, end, _) = run_with(&mut handshake, &stream, &[]);
+        assert!(matches!(end, Ok(Some(_))), "{form:?}: {end:?}");
+        assert_eq!(handshake.form(), form);
+        let mut expected = vec![0, 0, 0, 3];
+        for version in [Version::NEWEST, Version::Two].into_iter().take(times) {
+            let data = counters::option_data(version, Some(LEASE));
+            put_option(&mut expected, counters::OPTION, &data);
+        }
+        if form.counting() == Counting::None {
+            chunks(&mut expected);
+        }
+        if form != Form::Simple {
+            context(&mut expected);
+        }
+        put_option(&mut expected, option::GO, &go_data(b"x"));
+        assert_eq!(out, expected, "{form:?}");
+    }
 }
 
 #[test]
@@ -264,12 +351,16 @@ proptest! {
         counters in prop_oneof![Just(1u32), Just(option_reply::ERR_UNSUP), any::<u32>()],
     ) {
         let of_counters = reply(counters::OPTION, counters, b"said");
-        let styles = [(ReplyStyle::Simple, vec![]), (ReplyStyle::Counted(None), of_counters)];
+        let styles = [
+            (ReplyStyle::Simple, vec![]),
+            (ReplyStyle::Counted(None), of_counters.clone()),
+            (ReplyStyle::CountedAllocation(None), of_counters),
+        ];
         for (style, first) in styles {
             let stream = [greeting(), first, replies.concat()].concat();
             let run = |pieces: &[usize]| {
                 let mut handshake = Handshake::new("x", style);
-                (run_with(&mut handshake, &stream, pieces), handshake.counters())
+                (run_with(&mut handshake, &stream, pieces), handshake.form())
             };
             let whole = run(&[]);
             prop_assert_eq!(run(&[1]), whole.clone());

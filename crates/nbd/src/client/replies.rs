@@ -1,4 +1,4 @@
-//! Simple replies, with payloads received straight into the caller's buffers.
+//! Replies, with payloads received straight into the caller's buffers.
 //!
 //! The payload of a read is as long as the read itself, so a client that knows its requests can
 //! have the payload received into its final place. [`Replies::payload`] names the payload whose
@@ -6,78 +6,66 @@
 //! together with its head is returned by [`Replies::next`]. Each call of [`Replies::received`] is
 //! followed by calls of [`Replies::next`] until it answers `None`.
 //!
-//! Where client and server agreed on [counters](crate::counters), what the disk received stands
-//! behind each head, and the end of the reply tells it.
+//! The [`Form`] says what may come. Where client and server agreed on
+//! [counters](crate::counters), the end of a reply tells what the disk received. In structured
+//! replies the pieces of a payload may come in any order, and holes instead of zeroes.
 //!
 //! ```
-//! use headgate_nbd::client::replies::{Event, Replies};
-//! use headgate_nbd::counters::{Counting, Received};
-//! use headgate_nbd::server::command::Replies as Form;
+//! use headgate_nbd::client::form::Form;
+//! use headgate_nbd::client::replies::{Brings, Event, Replies};
+//! use headgate_nbd::counters::{Received, Version, Window};
+//! use headgate_nbd::server::command::Replies as Said;
 //! use headgate_nbd::server::reply;
 //!
 //! // Request 7 reads 5 bytes.
-//! let payload_of = |cookie| (cookie == 7).then_some(5);
+//! let brings = |cookie| (cookie == 7).then_some(Brings::Data { offset: 512, len: 5 });
 //! let mut stream = Vec::new();
-//! reply::data(&mut stream, Form::Simple, 7, 0, 5);
+//! reply::data(&mut stream, Said::Simple, 7, 512, 5);
 //! stream.extend(b"hello");
 //!
 //! let mut replies = Replies::new(64);
 //! replies.spare(usize::MAX)[..stream.len()].copy_from_slice(&stream);
 //! replies.received(stream.len());
 //! let data = Event::Data { cookie: 7, at: 0, bytes: b"hello" };
-//! assert_eq!(replies.next(payload_of)?, Some(data));
-//! let end = Event::End { cookie: 7, error: 0, received: Received::default() };
-//! assert_eq!(replies.next(payload_of)?, Some(end));
-//! assert_eq!(replies.next(payload_of)?, None);
+//! assert_eq!(replies.next(brings)?, Some(data));
+//! let end = Event::End { cookie: 7, error: 0, received: Received::default(), extents: &[] };
+//! assert_eq!(replies.next(brings)?, Some(end));
+//! assert_eq!(replies.next(brings)?, None);
 //!
 //! // The next connection has counters.
 //! let received = Received { all: 1_500_000, by_reservation: 500_000 };
 //! let mut stream = Vec::new();
-//! reply::data(&mut stream, Form::Counted, 7, 0, 5);
+//! reply::data(&mut stream, Said::Counted(Version::Three), 7, 512, 5);
 //! stream.extend(received.to_bytes());
+//! stream.extend(Window(12_500_000).to_bytes());
 //! stream.extend(b"again");
 //!
-//! replies.clear(Counting::Agreed);
-//! assert_eq!(replies.head_lacks(), 32);
+//! replies.clear(Form::Counted { version: Version::Three, allocation: None });
+//! assert_eq!(replies.head_lacks(), 40);
 //! replies.spare(usize::MAX)[..stream.len()].copy_from_slice(&stream);
 //! replies.received(stream.len());
 //! let data = Event::Data { cookie: 7, at: 0, bytes: b"again" };
-//! assert_eq!(replies.next(payload_of)?, Some(data));
-//! let end = Event::End { cookie: 7, error: 0, received };
-//! assert_eq!(replies.next(payload_of)?, Some(end));
+//! assert_eq!(replies.next(brings)?, Some(data));
+//! let end = Event::End { cookie: 7, error: 0, received, extents: &[] };
+//! assert_eq!(replies.next(brings)?, Some(end));
+//! assert_eq!(replies.window(), Some(Window(12_500_000)));
 //! # Ok::<(), headgate_nbd::client::replies::ReplyError>(())
 //! ```
 
-use crate::counters::{Counting, Malformed, REPLY_LEN, Received};
-use crate::wire::{SIMPLE_REPLY_MAGIC, be32, be64};
+use super::chunks::{CHUNK_HEAD, Chunk, DATA_HEAD, Last, Says};
+use super::coverage::{Coverage, Unfit};
+use super::extents::{Extent, Gathered};
+use super::form::Form;
+use crate::counters::{Counting, Malformed, REPLY_LEN, Received, Version, Window};
+use crate::wire::{SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, be32, be64};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec;
-use thiserror::Error;
+
+pub use super::chunks::{Brings, ReplyError};
 
 /// Length of a simple reply without its counters and its payload, in bytes.
 pub const HEAD: usize = 16;
-
-/// A breach of the protocol by the server. The connection is of no use any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum ReplyError {
-    /// Something else than a simple reply.
-    #[error("a reply starts with {0:#x}, which is not a simple reply's magic number")]
-    Magic(u32),
-    /// A reply to no request of the client.
-    #[error("a reply names request {0:#x}, which is not outstanding")]
-    Cookie(u64),
-    /// More by reservation than in all.
-    #[error(
-        "a reply's counters contradict each other: {by_reservation} millionths of an IO by \
-         reservation, and {all} in all"
-    )]
-    Counters {
-        /// What the disk is said to have received in all, in millionths of an IO.
-        all: u64,
-        /// The part of it by reservation, in millionths of an IO.
-        by_reservation: u64,
-    },
-}
 
 /// A part of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +79,15 @@ pub enum Event<'a> {
         /// The piece.
         bytes: &'a [u8],
     },
+    /// A piece of a read's payload that is zeroes, and does not come.
+    Zeroes {
+        /// Identifies the request.
+        cookie: u64,
+        /// Where the piece begins in the payload, in bytes.
+        at: u32,
+        /// Its length in bytes.
+        len: u32,
+    },
     /// The reply is complete, and so is its payload.
     End {
         /// Identifies the request.
@@ -100,6 +97,9 @@ pub enum Event<'a> {
         /// What the disk received on this connection since the reply before. Nothing where that is
         /// not counted.
         received: Received,
+        /// What the range holds, from its beginning on, if that was asked for: perhaps not to its
+        /// end. Empty where the server says nothing, or what cannot be.
+        extents: &'a [Extent],
     },
 }
 
@@ -108,10 +108,78 @@ pub enum Event<'a> {
 pub struct Payload {
     /// Identifies the request.
     pub cookie: u64,
-    /// Bytes received.
+    /// Where the next byte belongs, counted from the first that was asked for.
     pub at: u32,
     /// Bytes to come.
     pub left: u32,
+}
+
+/// What the next bytes are.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Head,
+    /// Data of a simple reply, behind which that ends, or of a chunk.
+    Payload(Payload, Behind),
+    /// A hole: no bytes.
+    Zeroes {
+        at: u32,
+        len: u32,
+    },
+    /// Extents of a range of so many bytes.
+    Extents {
+        asked: u32,
+        left: u32,
+    },
+    /// What nobody reads.
+    Skipped {
+        left: u32,
+    },
+    /// Nothing: a chunk is over.
+    ChunkEnd,
+    /// What the disk received, and the window.
+    Counters,
+    /// Nothing: the reply is over.
+    End,
+}
+
+/// What is over with a payload.
+#[derive(Clone, Copy, Debug)]
+enum Behind {
+    Reply,
+    Chunk,
+}
+
+/// A reply of which something has come.
+#[derive(Debug, Default)]
+struct Reply {
+    cookie: u64,
+    error: u32,
+    received: Received,
+    /// Bytes of data that are to come in chunks, and those that have.
+    due: u32,
+    came: Coverage,
+    extents: Gathered,
+    /// A chunk with extents has come.
+    answered: bool,
+}
+
+impl Reply {
+    fn begin(&mut self, cookie: u64) {
+        (self.cookie, self.error, self.received) = (cookie, 0, Received::default());
+        (self.due, self.answered) = (0, false);
+        self.came.clear();
+        self.extents.clear();
+    }
+
+    /// A piece of the data comes, of `len` bytes from byte `begin` of the export on: where it
+    /// belongs among the `due` bytes that are to come from byte `offset` on.
+    fn place(&mut self, offset: u64, due: u32, begin: u64, len: u32) -> Result<u32, ReplyError> {
+        let unfit = ReplyError::Piece { offset: begin, len };
+        let at = begin.checked_sub(offset).and_then(|at| u32::try_from(at).ok()).ok_or(unfit)?;
+        let end = at.checked_add(len).filter(|end| *end <= due).ok_or(unfit)?;
+        self.came.add(at..end).map_err(|Unfit| unfit)?;
+        Ok(at)
+    }
 }
 
 /// The replies of one connection.
@@ -120,35 +188,54 @@ pub struct Replies {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    payload: Option<Payload>,
-    counting: Counting,
-    /// What the head of `payload` says.
-    received: Received,
+    form: Form,
+    part: Part,
+    /// Whether the chunk that is received is the last one of `reply`.
+    last: Last,
+    /// The reply that `part` is of.
+    reply: Reply,
+    /// Those of which chunks have come and others are to come, by their cookies.
+    begun: BTreeMap<u64, Reply>,
+    /// What the last counters of the connection say.
+    window: Option<Window>,
 }
 
 impl Replies {
-    /// A stream without counters at its beginning, with a buffer of `size` bytes (at least 64) for
+    /// A stream of simple replies at its beginning, with a buffer of `size` bytes (at least 64) for
     /// heads and small payloads.
     pub fn new(size: usize) -> Replies {
         Replies {
             bytes: vec![0; size.max(64)].into_boxed_slice(),
             start: 0,
             end: 0,
-            payload: None,
-            counting: Counting::None,
-            received: Received::default(),
+            form: Form::Simple,
+            part: Part::Head,
+            last: Last::No,
+            reply: Reply::default(),
+            begun: BTreeMap::new(),
+            window: None,
         }
     }
 
-    /// Drops all bytes: another connection begins, with counters or without.
-    pub fn clear(&mut self, counting: Counting) {
-        (self.start, self.end, self.payload) = (0, 0, None);
-        self.counting = counting;
+    /// Drops all bytes: another connection begins, with replies of this form.
+    pub fn clear(&mut self, form: Form) {
+        (self.start, self.end, self.part, self.window) = (0, 0, Part::Head, None);
+        self.begun.clear();
+        self.form = form;
+    }
+
+    /// The window behind the export, as the server said it last on this connection; `None` where it
+    /// has not.
+    pub fn window(&self) -> Option<Window> {
+        self.window.filter(|window| *window != Window::default())
     }
 
     /// The payload that the next bytes belong to.
     pub fn payload(&self) -> Option<Payload> {
-        self.payload
+        match self.part {
+            Part::Payload(payload, _) => Some(payload),
+            _ => None,
+        }
     }
 
     /// The free space, into which the bytes behind the payload go: at most `most` bytes, at least
@@ -160,13 +247,19 @@ impl Replies {
         &mut self.bytes[self.end..until]
     }
 
-    /// Bytes that the next head still lacks, with its counters if there are any; at least 1.
+    /// Bytes that come before the next payload at least, and are not there yet; at least 1. Of
+    /// structured replies it is the head of a chunk with data: of others it may be a few more than
+    /// they have.
     pub fn head_lacks(&self) -> usize {
-        let head = match self.counting {
-            Counting::None => HEAD,
-            Counting::Agreed => HEAD + REPLY_LEN,
+        let before = match self.part {
+            Part::Extents { left, .. } | Part::Skipped { left } => left as usize,
+            _ => 0,
         };
-        head.saturating_sub(self.end - self.start).max(1)
+        let head = match self.form {
+            Form::Simple | Form::Counted { .. } => HEAD + self.form.counting().reply_len(),
+            Form::Structured { .. } => CHUNK_HEAD + DATA_HEAD,
+        };
+        (before + head).saturating_sub(self.end - self.start).max(1)
     }
 
     /// Reports `count` received bytes. The first of them are the rest of
@@ -174,7 +267,7 @@ impl Replies {
     /// [`spare`](Replies::spare).
     pub fn received(&mut self, count: usize) {
         let mut rest = count;
-        if let Some(payload) = &mut self.payload {
+        if let Part::Payload(payload, _) = &mut self.part {
             let direct = rest.min(payload.left as usize);
             payload.at += direct as u32;
             payload.left -= direct as u32;
@@ -183,55 +276,202 @@ impl Replies {
         self.end = (self.end + rest).min(self.bytes.len());
     }
 
-    /// The next event, or `None` when more bytes are needed. `payload_of` returns how many bytes of
-    /// payload a successful reply to the cookie brings, or `None` when no such request is
-    /// outstanding. Constant time.
+    /// The next event, or `None` when more bytes are needed. `brings` returns what a successful
+    /// reply to the cookie brings, or `None` when no such request is outstanding. Takes time linear
+    /// in the bytes that it uses.
     ///
     /// # Errors
     /// See [`ReplyError`].
     pub fn next(
         &mut self,
-        payload_of: impl FnOnce(u64) -> Option<u32>,
+        brings: impl Fn(u64) -> Option<Brings>,
     ) -> Result<Option<Event<'_>>, ReplyError> {
-        if self.payload.is_none() {
-            let here = &self.bytes[self.start..self.end];
-            if let Some(magic) = be32(here, 0).filter(|&magic| magic != SIMPLE_REPLY_MAGIC) {
-                return Err(ReplyError::Magic(magic));
-            }
-            let (Some(error), Some(cookie)) = (be32(here, 4), be64(here, 8)) else {
-                return Ok(None);
-            };
-            let (head, received) = match self.counting {
-                Counting::None => (HEAD, Received::default()),
-                Counting::Agreed => {
-                    let Some(counters) = here[HEAD..].first_chunk() else { return Ok(None) };
-                    (HEAD + REPLY_LEN, received_of(counters)?)
+        loop {
+            let here = self.end - self.start;
+            match &mut self.part {
+                Part::Head => {
+                    if !self.take_head(&brings)? {
+                        return Ok(None);
+                    }
                 }
-            };
-            let left = payload_of(cookie).ok_or(ReplyError::Cookie(cookie))?;
-            self.start += head;
-            if error != 0 {
-                return Ok(Some(Event::End { cookie, error, received }));
+                Part::Payload(Payload { left: 0, .. }, behind) => {
+                    self.part = match behind {
+                        Behind::Reply => Part::End,
+                        Behind::Chunk => Part::ChunkEnd,
+                    };
+                }
+                Part::Payload(payload, _) => {
+                    let len = here.min(payload.left as usize);
+                    if len == 0 {
+                        return Ok(None);
+                    }
+                    let Payload { cookie, at, .. } = *payload;
+                    payload.at += len as u32;
+                    payload.left -= len as u32;
+                    let bytes = &self.bytes[self.start..self.start + len];
+                    self.start += len;
+                    return Ok(Some(Event::Data { cookie, at, bytes }));
+                }
+                Part::Zeroes { at, len } => {
+                    let event = Event::Zeroes { cookie: self.reply.cookie, at: *at, len: *len };
+                    self.part = Part::ChunkEnd;
+                    return Ok(Some(event));
+                }
+                Part::Extents { left: 0, .. } | Part::Skipped { left: 0 } => {
+                    self.part = Part::ChunkEnd;
+                }
+                Part::Extents { asked, left } => {
+                    let whole = here.min(*left as usize) / 8 * 8;
+                    if whole == 0 {
+                        return Ok(None);
+                    }
+                    for extent in self.bytes[self.start..self.start + whole].chunks_exact(8) {
+                        let (len, flags) = (be32(extent, 0), be32(extent, 4));
+                        self.reply.extents.push(*asked, len.unwrap_or(0), flags.unwrap_or(0));
+                    }
+                    *left -= whole as u32;
+                    self.start += whole;
+                }
+                Part::Skipped { left } => {
+                    let len = here.min(*left as usize);
+                    if len == 0 {
+                        return Ok(None);
+                    }
+                    *left -= len as u32;
+                    self.start += len;
+                }
+                Part::ChunkEnd => self.end_chunk(),
+                Part::Counters => {
+                    let counting = self.form.counting();
+                    let bytes = &self.bytes[self.start..self.end];
+                    let Some(counters) = counters_of(counting, bytes)? else { return Ok(None) };
+                    (self.reply.received, self.window) = counters;
+                    self.start += counting.reply_len();
+                    self.part = Part::End;
+                }
+                Part::End => return self.end_reply().map(Some),
             }
-            self.payload = Some(Payload { cookie, at: 0, left });
-            self.received = received;
         }
-        let Some(payload) = &mut self.payload else { return Ok(None) };
-        let Payload { cookie, at, left } = *payload;
-        if left == 0 {
-            self.payload = None;
-            return Ok(Some(Event::End { cookie, error: 0, received: self.received }));
-        }
-        let here = (self.end - self.start).min(left as usize);
-        if here == 0 {
-            return Ok(None);
-        }
-        payload.at += here as u32;
-        payload.left -= here as u32;
-        let from = self.start;
-        self.start += here;
-        Ok(Some(Event::Data { cookie, at, bytes: &self.bytes[from..from + here] }))
     }
+
+    /// Takes the head of a reply or of a chunk, if it is there whole.
+    fn take_head(&mut self, brings: impl Fn(u64) -> Option<Brings>) -> Result<bool, ReplyError> {
+        let here = &self.bytes[self.start..self.end];
+        match be32(here, 0) {
+            None => return Ok(false),
+            Some(SIMPLE_REPLY_MAGIC) => {}
+            Some(STRUCTURED_REPLY_MAGIC) if self.form.has_chunks() => {
+                return self.take_chunk(brings);
+            }
+            Some(magic) => return Err(ReplyError::Magic(magic)),
+        }
+        let (Some(error), Some(cookie)) = (be32(here, 4), be64(here, 8)) else {
+            return Ok(false);
+        };
+        let counting = self.form.counting();
+        let Some((received, window)) = counters_of(counting, &here[HEAD..])? else {
+            return Ok(false);
+        };
+        let brings = brings(cookie).ok_or(ReplyError::Cookie(cookie))?;
+        if self.begun.contains_key(&cookie) {
+            return Err(ReplyError::Mixed(cookie));
+        }
+        self.start += HEAD + counting.reply_len();
+        self.window = window;
+        self.reply.begin(cookie);
+        (self.reply.error, self.reply.received) = (error, received);
+        self.part = match brings {
+            Brings::Data { len: left, .. } if error == 0 => {
+                Part::Payload(Payload { cookie, at: 0, left }, Behind::Reply)
+            }
+            _ => Part::End,
+        };
+        Ok(true)
+    }
+
+    /// Takes the head of a chunk, if it is there whole.
+    fn take_chunk(&mut self, brings: impl Fn(u64) -> Option<Brings>) -> Result<bool, ReplyError> {
+        let here = &self.bytes[self.start..self.end];
+        let Some((chunk, used)) = Chunk::read(here, self.form, brings)? else { return Ok(false) };
+        let Chunk { cookie, last, brings, says, left, error } = chunk;
+        self.start += used;
+        match self.begun.remove(&cookie) {
+            Some(begun) => self.reply = begun,
+            None => self.reply.begin(cookie),
+        }
+        self.last = last;
+        if let Brings::Data { len, .. } = brings {
+            self.reply.due = len;
+        }
+        self.part = match (says, brings) {
+            (Says::Nothing, _) => Part::ChunkEnd,
+            (Says::Error { number }, _) => {
+                if self.reply.error == 0 {
+                    self.reply.error = number;
+                }
+                Part::Skipped { left }
+            }
+            (Says::Data { begin }, Brings::Data { offset, len }) => {
+                let at = self.reply.place(offset, len, begin, left)?;
+                Part::Payload(Payload { cookie, at, left }, Behind::Chunk)
+            }
+            (Says::Zeroes { begin, len: zeroes }, Brings::Data { offset, len }) => {
+                let at = self.reply.place(offset, len, begin, zeroes)?;
+                Part::Zeroes { at, len: zeroes }
+            }
+            (Says::Extents { context }, Brings::Status { .. })
+                if self.form.allocation() != Some(context) =>
+            {
+                Part::Skipped { left }
+            }
+            (Says::Extents { .. }, Brings::Status { len: asked }) if !self.reply.answered => {
+                self.reply.answered = true;
+                Part::Extents { asked, left }
+            }
+            _ => return Err(error),
+        };
+        Ok(true)
+    }
+
+    fn end_chunk(&mut self) {
+        self.part = match (self.last, self.form.counting()) {
+            (Last::No, _) => {
+                let reply = core::mem::take(&mut self.reply);
+                self.begun.insert(reply.cookie, reply);
+                Part::Head
+            }
+            (Last::Yes, Counting::Agreed(_)) => Part::Counters,
+            (Last::Yes, Counting::None) => Part::End,
+        };
+    }
+
+    fn end_reply(&mut self) -> Result<Event<'_>, ReplyError> {
+        self.part = Part::Head;
+        let Reply { cookie, error, received, due, .. } = self.reply;
+        if error == 0 && self.reply.came.whole() != Some(due) {
+            return Err(ReplyError::Incomplete(due));
+        }
+        let extents = if error == 0 { self.reply.extents.extents() } else { &[] };
+        Ok(Event::End { cookie, error, received, extents })
+    }
+}
+
+/// What `bytes` begin with, behind a head or a last chunk: what the disk received, and the window.
+/// `None`: more bytes are needed.
+fn counters_of(
+    counting: Counting,
+    bytes: &[u8],
+) -> Result<Option<(Received, Option<Window>)>, ReplyError> {
+    let Counting::Agreed(version) = counting else {
+        return Ok(Some((Received::default(), None)));
+    };
+    let Some((counters, behind)) = bytes.split_first_chunk() else { return Ok(None) };
+    let window = match (version, behind.first_chunk()) {
+        (Version::Two, _) => None,
+        (Version::Three, Some(window)) => Some(Window::from_bytes(*window)),
+        (Version::Three, None) => return Ok(None),
+    };
+    Ok(Some((received_of(counters)?, window)))
 }
 
 fn received_of(counters: &[u8; REPLY_LEN]) -> Result<Received, ReplyError> {
@@ -242,213 +482,9 @@ fn received_of(counters: &[u8; REPLY_LEN]) -> Result<Received, ReplyError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
+#[path = "replies_tests.rs"]
+mod tests;
 
-    const BOTH: [Counting; 2] = [Counting::None, Counting::Agreed];
-
-    fn reply(cookie: u64, error: u32, payload: &[u8]) -> Vec<u8> {
-        let mut bytes = SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
-        bytes.extend(error.to_be_bytes());
-        bytes.extend(cookie.to_be_bytes());
-        bytes.extend(payload);
-        bytes
-    }
-
-    /// The same with what the disk received, where that is counted.
-    fn counted(counting: Counting, cookie: u64, error: u32, payload: &[u8]) -> Vec<u8> {
-        let mut bytes = reply(cookie, error, &[]);
-        if counting == Counting::Agreed {
-            bytes.extend(received(counting, cookie).to_bytes());
-        }
-        bytes.extend(payload);
-        bytes
-    }
-
-    /// What the reply to a request says: something else of each.
-    fn received(counting: Counting, cookie: u64) -> Received {
-        match counting {
-            Counting::None => Received::default(),
-            Counting::Agreed => Received { all: cookie * 1_000_003 + 2, by_reservation: cookie },
-        }
-    }
-
-    type End = (u64, u32, Received, Vec<u8>);
-
-    /// Receives `stream` in pieces of at most `cuts`, straight into payloads where it can; answers
-    /// every request's end, with its payload.
-    fn receive(
-        counting: Counting,
-        stream: &[u8],
-        lens: &[u32],
-        cuts: &[usize],
-        most: usize,
-    ) -> Result<Vec<End>, ReplyError> {
-        let mut replies = Replies::new(64);
-        replies.clear(counting);
-        let mut payloads: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len as usize]).collect();
-        let mut ended = Vec::new();
-        let mut rest = stream;
-        let mut cuts = cuts.iter().cycle();
-        while !rest.is_empty() {
-            let cut = (*cuts.next().unwrap()).min(rest.len());
-            let (mut piece, behind) = rest.split_at(cut);
-            let mut taken = 0;
-            if let Some(Payload { cookie, at, left }) = replies.payload() {
-                let direct = piece.len().min(left as usize);
-                payloads[cookie as usize][at as usize..][..direct]
-                    .copy_from_slice(&piece[..direct]);
-                piece = &piece[direct..];
-                taken += direct;
-            }
-            let spare = replies.spare(most);
-            assert!(!spare.is_empty());
-            let buffered = piece.len().min(spare.len());
-            spare[..buffered].copy_from_slice(&piece[..buffered]);
-            taken += buffered;
-            replies.received(taken);
-            rest = if taken == cut { behind } else { &rest[taken..] };
-            while let Some(event) = replies.next(|cookie| lens.get(cookie as usize).copied())? {
-                match event {
-                    Event::Data { cookie, at, bytes } => payloads[cookie as usize][at as usize..]
-                        [..bytes.len()]
-                        .copy_from_slice(bytes),
-                    Event::End { cookie, error, received } => {
-                        let payload = std::mem::take(&mut payloads[cookie as usize]);
-                        ended.push((cookie, error, received, payload));
-                    }
-                }
-            }
-        }
-        assert_eq!(replies.payload(), None);
-        Ok(ended)
-    }
-
-    proptest! {
-        /// However the stream is cut, every request ends once, with its own bytes and counters.
-        #[test]
-        fn cuts_in_the_stream_change_nothing(
-            counting in prop::sample::select(&BOTH),
-            lens in proptest::collection::vec(0u32..300, 1..20),
-            cuts in proptest::collection::vec(1usize..400, 1..20),
-            most in 1usize..100,
-        ) {
-            let mut stream = Vec::new();
-            let mut expected = Vec::new();
-            for (cookie, &len) in lens.iter().enumerate() {
-                let payload: Vec<u8> = (0..len).map(|n| (n as u8) ^ (cookie as u8)).collect();
-                // Every third request fails: no payload then.
-                let cookie = cookie as u64;
-                let told = received(counting, cookie);
-                if cookie % 3 == 2 {
-                    stream.extend(counted(counting, cookie, 5, &[]));
-                    expected.push((cookie, 5, told, vec![0; len as usize]));
-                } else {
-                    stream.extend(counted(counting, cookie, 0, &payload));
-                    expected.push((cookie, 0, told, payload));
-                }
-            }
-            prop_assert_eq!(receive(counting, &stream, &lens, &cuts, most).unwrap(), expected);
-        }
-
-        #[test]
-        fn noise_is_refused_and_never_panics(
-            counting in prop::sample::select(&BOTH),
-            noise in proptest::collection::vec(any::<u8>(), 4..300),
-            good in 0usize..3,
-        ) {
-            let mut stream = Vec::new();
-            for _ in 0..good {
-                stream.extend(counted(counting, 0, 0, b"abc"));
-            }
-            stream.extend(noise);
-            let mut replies = Replies::new(1024);
-            replies.clear(counting);
-            replies.spare(usize::MAX)[..stream.len()].copy_from_slice(&stream);
-            replies.received(stream.len());
-            while let Ok(Some(_)) = replies.next(|_| Some(3)) {}
-        }
-    }
-
-    #[test]
-    fn what_was_not_asked_for_is_an_error() {
-        for counting in BOTH {
-            let unasked = counted(counting, 7, 0, &[]);
-            let end = receive(counting, &unasked, &[0], &[400], 400);
-            assert_eq!(end, Err(ReplyError::Cookie(7)));
-            let structured = [0x66, 0x8e, 0x33, 0xef];
-            let end = receive(counting, &structured, &[0], &[400], 400);
-            assert_eq!(end, Err(ReplyError::Magic(0x668e_33ef)));
-        }
-    }
-
-    #[test]
-    fn counters_that_contradict_each_other_are_an_error_of_any_reply() {
-        for error in [0, 5] {
-            let mut stream = counted(Counting::Agreed, 0, error, &[]);
-            for said in [Received { all: 8, by_reservation: 9 }, Received::default()] {
-                stream.extend(reply(1, error, &[]));
-                stream.extend(said.to_bytes());
-            }
-            for cuts in [400, 1] {
-                let end = receive(Counting::Agreed, &stream, &[0, 0], &[cuts], 400).unwrap_err();
-                assert_eq!(end, ReplyError::Counters { all: 8, by_reservation: 9 });
-                assert_eq!(
-                    end.to_string(),
-                    "a reply's counters contradict each other: 9 millionths of an IO by \
-                     reservation, and 8 in all"
-                );
-            }
-        }
-    }
-
-    /// Who receives no more than a head lacks gets it whole by that, and none of what follows.
-    #[test]
-    fn a_head_lacks_what_has_not_come_of_it_and_its_counters() {
-        for (counting, whole) in [(Counting::None, 16), (Counting::Agreed, 32)] {
-            for error in [0, 5] {
-                let head = counted(counting, 0, error, &[]);
-                assert_eq!(head.len(), whole);
-                for first in 0..whole {
-                    let mut replies = Replies::new(0);
-                    replies.clear(counting);
-                    let (begun, rest) = head.split_at(first);
-                    for (piece, lacks) in [(begun, whole), (rest, rest.len())] {
-                        assert_eq!(replies.next(|_| Some(3)), Ok(None));
-                        assert_eq!(replies.head_lacks(), lacks);
-                        replies.spare(lacks)[..piece.len()].copy_from_slice(piece);
-                        replies.received(piece.len());
-                    }
-                    let came = replies.next(|_| Some(3));
-                    let ended = Event::End { cookie: 0, error, received: received(counting, 0) };
-                    assert_eq!(came, Ok((error != 0).then_some(ended)));
-                    assert_eq!(replies.payload().is_some(), error == 0);
-                    assert_eq!(replies.head_lacks(), whole);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn another_connection_begins_without_what_the_one_before_left() {
-        for (before, after) in [(BOTH[0], BOTH[1]), (BOTH[1], BOTH[0])] {
-            let mut replies = Replies::new(64);
-            replies.clear(before);
-            let cut = &counted(before, 1, 0, b"abcde")[..];
-            for left in [10, cut.len() - 2] {
-                replies.spare(usize::MAX)[..left].copy_from_slice(&cut[..left]);
-                replies.received(left);
-                while replies.next(|_| Some(5)).unwrap().is_some() {}
-                replies.clear(after);
-                let stream = counted(after, 2, 5, &[]);
-                replies.spare(usize::MAX)[..stream.len()].copy_from_slice(&stream);
-                replies.received(stream.len());
-                let end = Event::End { cookie: 2, error: 5, received: received(after, 2) };
-                assert_eq!(replies.next(|_| Some(5)), Ok(Some(end)));
-                assert_eq!(replies.next(|_| Some(5)), Ok(None));
-                replies.clear(before);
-            }
-        }
-    }
-}
+#[cfg(test)]
+#[path = "replies_chunk_tests.rs"]
+mod chunk_tests;

@@ -2,7 +2,7 @@
 
 use super::negotiation::OpenError;
 use super::options::Malformed;
-use crate::counters::{self, BadOption, Lease};
+use crate::counters::{self, BadOption, Lease, Version};
 use crate::policy::{Announcement, BadAnnouncement};
 use crate::wire::{MAX_STRING, OPTION_REPLY_MAGIC, option_reply};
 use alloc::string::{String, ToString};
@@ -37,11 +37,11 @@ impl From<OpenError> for Refusal {
     }
 }
 
-pub(super) fn counters_option(data: &[u8]) -> Result<Option<Lease>, Refusal> {
+pub(super) fn counters_option(data: &[u8]) -> Result<(Version, Option<Lease>), Refusal> {
     counters::read_option(data).map_err(|bad| match bad {
         BadOption::Version => Refusal {
             kind: option_reply::ERR_UNSUP,
-            message: "this server knows version 2 of the counters".into(),
+            message: "this server knows versions 2 and 3 of the counters".into(),
         },
         BadOption::Malformed => Refusal::invalid("a version and a lease in 42 bytes was expected"),
     })

@@ -2,6 +2,7 @@
 
 use super::contexts::Contexts;
 use super::{Export, MAX_PAYLOAD, Writes};
+use crate::counters;
 use crate::wire::{NbdError, REQUEST_LEN, REQUEST_MAGIC, command, command_flag as flag};
 
 /// What client and server agreed on in the handshake.
@@ -21,9 +22,16 @@ pub enum Replies {
     Simple,
     /// Reads, block status and errors are answered by chunks with types.
     Structured,
-    /// As [`Replies::Simple`], and counts behind the heads of requests and of replies: see
-    /// [`counters`](crate::counters).
-    Counted,
+    /// As [`Replies::Simple`], and counts behind the heads of requests and of replies. Block status
+    /// is answered by chunks: see [`counters`].
+    Counted(counters::Version),
+}
+
+impl Replies {
+    /// Whether counts stand behind heads.
+    pub fn are_counted(self) -> bool {
+        matches!(self, Replies::Counted(_))
+    }
 }
 
 /// How many extents a reply to a block status request may have for each context.

@@ -345,8 +345,8 @@ impl Negotiation {
             option::STRUCTURED_REPLY => {
                 no_data(data).and_then(|()| self.agree(Replies::Structured, option, out))
             }
-            counters::OPTION => counters_option(data).and_then(|lease| {
-                self.agree(Replies::Counted, option, out)?;
+            counters::OPTION => counters_option(data).and_then(|(version, lease)| {
+                self.agree(Replies::Counted(version), option, out)?;
                 self.lease = lease;
                 Ok(())
             }),
@@ -369,7 +369,11 @@ impl Negotiation {
 
     /// Agrees on a form of replies. The two that are not simple exclude each other.
     fn agree(&mut self, form: Replies, option: u32, out: &mut Vec<u8>) -> Result<(), Refusal> {
-        if self.replies != Replies::Simple && self.replies != form {
+        let is_same = match (self.replies, form) {
+            (Replies::Counted(_), Replies::Counted(_)) => true,
+            (before, form) => before == Replies::Simple || before == form,
+        };
+        if !is_same {
             return Err(Refusal::invalid("structured replies and counters exclude each other"));
         }
         self.replies = form;
@@ -457,7 +461,7 @@ impl Negotiation {
         if selects {
             // A new selection replaces the old one, even when it fails.
             self.selection = None;
-            if self.replies != Replies::Structured {
+            if self.replies == Replies::Simple {
                 return Err(Refusal::invalid(
                     "metadata contexts need structured replies: ask for those first",
                 ));

@@ -88,7 +88,11 @@ fn an_export_is_opened_by_the_lease_that_was_shown_last_and_inside_of_tls() {
         tell(&mut negotiation, &[0, 0, 0, 3]);
         for lease in shown {
             let mut option = Vec::new();
-            put(&mut option, counters::OPTION, &counters::option_data(*lease));
+            put(
+                &mut option,
+                counters::OPTION,
+                &counters::option_data(counters::Version::Two, *lease),
+            );
             tell(&mut negotiation, &option);
         }
         if then_tls {
@@ -475,9 +479,11 @@ fn inside_tls_everything_is_as_it_is_outside_and_what_was_agreed_outside_is_forg
 }
 
 #[test]
-fn counters_are_for_who_asks_for_their_version_and_exclude_structured_replies() {
+fn counters_are_for_who_asks_for_their_version_and_have_contexts_without_structured_replies() {
     let raw = |data: &[u8]| (counters::OPTION, data.to_vec());
-    let ask = || raw(&counters::option_data(None));
+    use crate::counters::Version;
+    let ask_for = |version| raw(&counters::option_data(version, None));
+    let ask = || ask_for(Version::Two);
     let told = |options: &[(u32, Vec<u8>)]| {
         let (out, end) = negotiate(&client(3, options), &[]);
         let kinds: Vec<u32> = replies(&out[..]).into_iter().map(|(_, kind, _)| kind).collect();
@@ -490,9 +496,17 @@ fn counters_are_for_who_asks_for_their_version_and_exclude_structured_replies() 
     let (ack, unsup, invalid) =
         (option_reply::ACK, option_reply::ERR_UNSUP, option_reply::ERR_INVALID);
     let (kinds, form) = told(&[ask(), ask(), (option::GO, go("db"))]);
-    assert_eq!((&kinds[..2], form), (&[ack, ack][..], Some(Replies::Counted)));
+    assert_eq!((&kinds[..2], form), (&[ack, ack][..], Some(Replies::Counted(Version::Two))));
+    // The last one holds.
+    let three = ask_for(Version::Three);
+    let (kinds, form) = told(&[ask(), three.clone(), (option::GO, go("db"))]);
+    assert_eq!((&kinds[..2], form), (&[ack, ack][..], Some(Replies::Counted(Version::Three))));
+    let (kinds, form) = told(&[three, ask(), (option::GO, go("db"))]);
+    assert_eq!((&kinds[..2], form), (&[ack, ack][..], Some(Replies::Counted(Version::Two))));
     for (version, answer) in [
         (&[0, 1][..], unsup),
+        (&[0, 4], unsup),
+        (&[0, 3], invalid),
         (&[1, 2], unsup),
         (&[], unsup),
         (&[0, 2], invalid),
@@ -506,5 +520,9 @@ fn counters_are_for_who_asks_for_their_version_and_exclude_structured_replies() 
     assert_eq!((&kinds[..2], form), (&[ack, invalid][..], Some(Replies::Structured)));
     let context = (option::SET_META_CONTEXT, meta("db", &["base:allocation"]));
     let (kinds, form) = told(&[ask(), structured, context, (option::GO, go("db"))]);
-    assert_eq!((&kinds[..3], form), (&[ack, invalid, invalid][..], Some(Replies::Counted)));
+    let named = option_reply::META_CONTEXT;
+    assert_eq!(
+        (&kinds[..4], form),
+        (&[ack, invalid, named, ack][..], Some(Replies::Counted(Version::Two)))
+    );
 }

@@ -96,7 +96,7 @@ pub fn done(out: &mut Vec<u8>, cookie: u64) {
 /// [`MAX_PAYLOAD`](super::MAX_PAYLOAD).
 pub fn data(out: &mut Vec<u8>, replies: Replies, cookie: u64, offset: u64, len: u32) {
     match replies {
-        Replies::Simple | Replies::Counted => simple(out, cookie, 0),
+        Replies::Simple | Replies::Counted(_) => simple(out, cookie, 0),
         Replies::Structured => {
             chunk_head(out, chunk::FLAG_DONE, chunk::OFFSET_DATA, cookie, 8 + len);
             out.extend_from_slice(&offset.to_be_bytes());
@@ -107,7 +107,7 @@ pub fn data(out: &mut Vec<u8>, replies: Replies, cookie: u64, offset: u64, len: 
 /// Failure of any request.
 pub fn error(out: &mut Vec<u8>, replies: Replies, cookie: u64, error: NbdError) {
     match replies {
-        Replies::Simple | Replies::Counted => simple(out, cookie, error.code()),
+        Replies::Simple | Replies::Counted(_) => simple(out, cookie, error.code()),
         Replies::Structured => {
             let message = error.message().as_bytes();
             chunk_head(out, chunk::FLAG_DONE, chunk::ERROR, cookie, 6 + message.len() as u32);

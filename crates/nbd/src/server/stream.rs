@@ -134,7 +134,7 @@ impl Requests {
         };
         let parsed = parse(head, self.session, export);
         used += REQUEST_LEN;
-        if self.session.replies == Replies::Counted
+        if self.session.replies.are_counted()
             && matches!(parsed, Head::Command(_) | Head::Refused(_))
         {
             let Some(counts) = input[used..].first_chunk() else {
@@ -168,7 +168,7 @@ impl Requests {
     pub fn head_len(&self) -> usize {
         match self.session.replies {
             Replies::Simple | Replies::Structured => REQUEST_LEN,
-            Replies::Counted => REQUEST_LEN + counters::REQUEST_LEN,
+            Replies::Counted(_) => REQUEST_LEN + counters::REQUEST_LEN,
         }
     }
 
@@ -217,7 +217,8 @@ mod tests {
 
     const STRUCTURED: Session =
         Session { replies: Replies::Structured, contexts: Contexts::BASE_ALLOCATION };
-    const COUNTED: Session = Session { replies: Replies::Counted, contexts: Contexts::NONE };
+    const COUNTED: Session =
+        Session { replies: Replies::Counted(counters::Version::Two), contexts: Contexts::NONE };
 
     fn put(stream: &mut Vec<u8>, kind: u16, cookie: u64, offset: u64, len: u32) {
         stream.extend(REQUEST_MAGIC.to_be_bytes());

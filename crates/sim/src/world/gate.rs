@@ -33,7 +33,7 @@ pub(super) enum GateSite {
 impl Gate {
     pub(super) fn new(scheduler: AnyScheduler<u32>, window: Slots, site: GateSite) -> Gate {
         Gate {
-            gate: headgate_qos::Gate::new(Nanos::ZERO, scheduler, window),
+            gate: headgate_qos::Gate::new(Nanos::ZERO, scheduler, window).without_wait_times(),
             compared: 0,
             planned: Nanos::MAX,
             listed: false,

@@ -69,6 +69,9 @@ pub(crate) fn next(op: Op, step: Step, left: u64, offer: Offer) -> Next {
             let len = left.min(RANGE_MAX) as u32;
             send(command::WRITE_ZEROES, fua(durability) | hole | fast, len, Data::None)
         }
+        (_, Op::BlockStatus) if offer.status() => {
+            send(command::BLOCK_STATUS, 0, left.min(RANGE_MAX) as u32, Data::None)
+        }
         // Advice, and a question to which "all data" is always a true answer.
         (_, Op::Cache | Op::BlockStatus) => Next::End(Ok(())),
         (_, Op::Splice | Op::PlacedWrite) => Next::End(Err(IoError::Unsupported)),
@@ -112,6 +115,7 @@ pub(crate) fn owes_flush(op: Op) -> bool {
 mod tests {
     use super::super::offer::tests::info;
     use super::*;
+    use headgate_nbd::client::form::Form;
     use headgate_nbd::wire::export;
 
     const ALL: u16 = export::SEND_FLUSH
@@ -121,7 +125,7 @@ mod tests {
         | export::SEND_FAST_ZERO;
 
     fn offer(flags: u16) -> Offer {
-        Offer::check(info(flags)).unwrap()
+        Offer::check(info(flags), Form::Simple).unwrap()
     }
 
     fn zeroes(unmap: Unmap, speed: ZeroSpeed, durability: Durability) -> Op {
@@ -162,6 +166,19 @@ mod tests {
             Next::Send { command: command::WRITE, flags: 0, len: ZEROES_MAX, data: Data::Zeroes };
         assert_eq!(next(op, 1 << 20), by_hand);
         assert_eq!(after(Op::Write(Durability::Fua), Step::Main, offer), None);
+    }
+
+    #[test]
+    fn what_a_range_holds_is_asked_where_the_server_says_it() {
+        let next = |form| {
+            let offer = Offer::check(info(ALL), form).unwrap();
+            next(Op::BlockStatus, Step::Main, 3 << 30, offer)
+        };
+        let (command, len) = (command::BLOCK_STATUS, 1 << 30);
+        let asked = Next::Send { command, flags: 0, len, data: Data::None };
+        assert_eq!(next(Form::Structured { allocation: Some(1) }), asked);
+        assert_eq!(next(Form::Structured { allocation: None }), Next::End(Ok(())));
+        assert_eq!(next(Form::Simple), Next::End(Ok(())));
     }
 
     #[test]

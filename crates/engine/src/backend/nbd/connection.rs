@@ -3,6 +3,8 @@
 use super::announced::Announced;
 use super::offer::{Offer, Unusable};
 use crate::topology::Told;
+use headgate_nbd::client::connections::Connections;
+use headgate_nbd::client::form::Form;
 use headgate_nbd::client::handshake::{HandshakeError, PolicyAnswer, ReplyStyle};
 use headgate_nbd::counters::{self, Counting};
 use headgate_nbd::uri::Uri;
@@ -135,6 +137,8 @@ pub(crate) struct Export {
     pub label: Option<Label>,
     /// What such a server is told.
     pub announced: Option<Arc<Announced>>,
+    /// How many there are, where the server can have several.
+    pub connections: Connections,
 }
 
 /// A negotiated connection to one export. Dropping it says goodbye to the server and never blocks.
@@ -142,7 +146,7 @@ pub(crate) struct Export {
 pub struct Connection {
     socket: OwnedFd,
     offer: Offer,
-    counting: Counting,
+    form: Form,
 }
 
 impl Connection {
@@ -154,7 +158,7 @@ impl Connection {
     /// See [`RemoteError`].
     pub fn open(uri: &Uri, patience: Duration, tls: &ClientTls) -> Result<Connection, RemoteError> {
         let deadline = Instant::now() + patience;
-        let opened = dial(uri, deadline, tls, ReplyStyle::Simple)?;
+        let opened = dial(uri, deadline, tls, ReplyStyle::Allocation)?;
         Connection::check_opened(uri, opened)
     }
 
@@ -191,17 +195,17 @@ impl Connection {
 
     fn check_opened(uri: &Uri, opened: Opened) -> Result<Connection, RemoteError> {
         let server = || uri.server().to_string();
-        let offer = Offer::check(opened.info).map_err(|why| RemoteError::Unusable {
+        let form = opened.form;
+        let offer = Offer::check(opened.info, form).map_err(|why| RemoteError::Unusable {
             server: server(),
             export: uri.export.clone(),
             why,
         })?;
-        let counting = opened.counters;
         let socket = opened
             .socket
             .into_transmission()
             .map_err(|source| RemoteError::Connect { server: server(), source })?;
-        Ok(Connection { socket, offer, counting })
+        Ok(Connection { socket, offer, form })
     }
 
     /// The export's size.
@@ -255,7 +259,12 @@ impl Connection {
 
     /// Whether the server counts what the disk receives.
     pub(crate) fn counting(&self) -> Counting {
-        self.counting
+        self.form.counting()
+    }
+
+    /// The form of the server's replies.
+    pub(crate) fn form(&self) -> Form {
+        self.form
     }
 
     pub(crate) fn offer(&self) -> Offer {
@@ -275,15 +284,11 @@ impl Connection {
     }
 }
 
-/// Opens a member with counters, by the lease of its label.
-pub(super) fn by_lease(label: &Label) -> ReplyStyle {
+/// By what right a member of this label is opened.
+pub(super) fn lease_of(label: &Label) -> Option<counters::Lease> {
     let Label { id, lease, .. } = label;
     let held = lease.is_held();
-    ReplyStyle::Counted(held.then_some(counters::Lease {
-        disk: id.0,
-        number: lease.number,
-        host: lease.host,
-    }))
+    held.then_some(counters::Lease { disk: id.0, number: lease.number, host: lease.host })
 }
 
 /// Has a member hear of the disk's policy, over a connection of its own, and answers what it said;
@@ -313,7 +318,8 @@ fn dial_member(
 ) -> Result<Opened, RemoteError> {
     let said = announced.and_then(|announced| announced.said(uri, label));
     let policy = said.as_ref().map(|(_, data)| data.as_slice());
-    let opened = dial_saying(uri, deadline, tls, by_lease(label), policy)?;
+    let style = ReplyStyle::CountedAllocation(lease_of(label));
+    let opened = dial_saying(uri, deadline, tls, style, policy)?;
     if let (Some(announced), Some((epoch, _)), Some(answer)) = (announced, &said, &opened.policy) {
         announced.heard(label.index, *epoch, answer.clone());
     }

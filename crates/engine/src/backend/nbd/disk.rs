@@ -1,6 +1,7 @@
 //! What a disk on servers is beside its links.
 
-use super::loss::Losses;
+use super::loss::{Account, Era, Losses};
+use super::status::Statuses;
 use headgate_nbd::counters::{Received, Report};
 use headgate_qos::Cost;
 use headgate_qos::dmclock::{Served, Ticket, Tracker};
@@ -10,9 +11,20 @@ use headgate_units::{Bytes, Nanos};
 /// A disk on one server, or striped over several.
 pub(crate) struct Remote {
     /// By member.
-    pub(super) links: Vec<u32>,
+    pub(super) servers: Vec<Server>,
     pub(super) losses: Losses,
     pub(super) stripe: Option<Stripe>,
+}
+
+/// One of its servers.
+pub(crate) struct Server {
+    /// Its URI without the export, for people.
+    pub(super) name: String,
+    /// Its connections, by number.
+    pub(super) links: Vec<u32>,
+    pub(super) account: Account,
+    /// That of the connection that was made last.
+    pub(super) era: Era,
 }
 
 /// What a disk over several servers has.
@@ -21,8 +33,10 @@ pub(crate) struct Stripe {
     tracker: Tracker<u16>,
     /// What each member has said that it gave.
     received: Vec<Received>,
-    /// By member; used while a request is begun, and kept for its capacity.
+    /// By member: the parts of a request that is begun; kept for its capacity.
     pub(super) scratch: Vec<Option<u32>>,
+    /// Questions for block status.
+    pub(super) statuses: Statuses,
 }
 
 impl Stripe {
@@ -33,6 +47,7 @@ impl Stripe {
             tracker: Tracker::new(),
             received: vec![Received::default(); members],
             scratch: vec![None; members],
+            statuses: Statuses::default(),
         }
     }
 

@@ -39,15 +39,48 @@ pub(crate) enum Outlook {
     Evicted,
 }
 
-/// What the shard gets of a remote disk.
+/// A connection that the dialer is asked for: which one, and what the one before it was worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub number: u8,
+    pub lost: Lost,
+}
+
+/// Asks a server's dialer for one of its connections. When all of them are dropped, its thread
+/// ends.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    number: u8,
+    calls: Sender<Call>,
+}
+
+impl Asker {
+    pub(super) fn new(number: u8, calls: Sender<Call>) -> Asker {
+        Asker { number, calls }
+    }
+
+    pub(crate) fn ask(&self, lost: Lost) {
+        // Without a dialer the disk is about to close.
+        let _ = self.calls.send(Call { number: self.number, lost });
+    }
+}
+
+/// What the shard gets of one of the connections of a remote disk.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub id: LinkId,
-    /// The server, for people.
-    pub server: String,
     pub connection: Option<Connection>,
     /// For how long requests wait for a server that is gone or silent.
     pub patience: Duration,
-    /// Asks for a new connection. Dropping it ends the thread.
-    pub lost: Sender<Lost>,
+    /// For a new connection.
+    pub asker: Asker,
+}
+
+/// What the shard gets of one of the servers of a remote disk.
+#[derive(Debug)]
+pub(crate) struct ServerLines {
+    /// The server, for people.
+    pub server: String,
+    /// By number; the first is made first, and the others where the server can have several.
+    pub lines: Vec<Line>,
 }

@@ -1,7 +1,7 @@
 //! The labels of exports that are, or are to be, members of striped disks. Everything here blocks,
 //! up to a deadline.
 
-use super::connection::{RemoteError, by_lease, dial};
+use super::connection::{RemoteError, dial, lease_of};
 use super::offer::Offer;
 use headgate_nbd::client::handshake::ReplyStyle;
 use headgate_nbd::counters::Counting;
@@ -51,7 +51,7 @@ pub fn look_at_member(
     let deadline = Instant::now() + patience;
     let mut opened = dial(uri, deadline, tls, ReplyStyle::Counted(None))?;
     let offer = offer(uri, &opened)?;
-    let counting = opened.counters;
+    let counting = opened.form.counting();
     let unread = |source: io::Error| {
         let (server, export) = (uri.server().to_string(), uri.export.clone());
         RemoteError::LabelUnread { server, export, source }
@@ -90,7 +90,7 @@ pub fn label_member(
     label: &Label,
 ) -> Result<(), RemoteError> {
     let deadline = Instant::now() + patience;
-    let mut opened = dial(uri, deadline, tls, by_lease(label))?;
+    let mut opened = dial(uri, deadline, tls, ReplyStyle::Counted(lease_of(label)))?;
     let offer = offer(uri, &opened)?;
     let mut direct = Direct::new(&mut opened, deadline);
     let bytes = label.to_bytes();
@@ -109,7 +109,7 @@ pub fn label_member(
 }
 
 fn offer(uri: &Uri, opened: &Opened) -> Result<Offer, RemoteError> {
-    Offer::check(opened.info).map_err(|why| RemoteError::Unusable {
+    Offer::check(opened.info, opened.form).map_err(|why| RemoteError::Unusable {
         server: uri.server().to_string(),
         export: uri.export.clone(),
         why,

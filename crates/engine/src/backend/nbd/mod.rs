@@ -8,7 +8,9 @@
 //! - `offer`: what an export supports, checked.
 //! - `command`: which command to send for the next step of a request.
 //! - `loss`: which writes a lost connection may have lost, and which flushes must report it.
+//! - `status`: what servers say of ranges, and what the disk says then.
 //! - `link`: transmission, on the shard's thread.
+//! - `servers`: which of its connections to a server a request takes.
 //! - `disk`: what a disk is beside its links.
 //! - `remote`: the disk and its links; `stripe`: the parts of requests of a disk with several.
 //!
@@ -25,6 +27,8 @@ pub(crate) mod loss;
 mod members;
 pub(crate) mod offer;
 pub(crate) mod remote;
+mod servers;
+mod status;
 pub(crate) mod stripe;
 
 use super::context::Context;

@@ -1,6 +1,7 @@
 //! What an export can do.
 
 use crate::request::MAX_REQUEST;
+use headgate_nbd::client::form::Form;
 use headgate_nbd::client::handshake::ExportInfo;
 use headgate_nbd::wire::export;
 use thiserror::Error;
@@ -52,10 +53,13 @@ pub(crate) struct Offer {
     /// The unit that the server serves best, in bytes, as it says; 0: it says none.
     pub preferred: u32,
     flags: u16,
+    /// It says what ranges hold.
+    status: bool,
 }
 
 impl Offer {
-    pub(crate) fn check(info: ExportInfo) -> Result<Offer, Unusable> {
+    /// An export as its server describes it, in replies of this form.
+    pub(crate) fn check(info: ExportInfo, form: Form) -> Result<Offer, Unusable> {
         if info.is_read_only() {
             return Err(Unusable::ReadOnly);
         }
@@ -74,7 +78,8 @@ impl Offer {
             return Err(Unusable::Payload(asked));
         }
         let preferred = info.preferred_block.unwrap_or(0);
-        Ok(Offer { size: info.size, block_size, payload_max, preferred, flags: info.flags })
+        let status = form.allocation().is_some();
+        Ok(Offer { size: info.size, block_size, payload_max, preferred, flags: info.flags, status })
     }
 
     /// Has the server a cache that a flush empties. Without the flag, the specification says, there
@@ -95,6 +100,16 @@ impl Offer {
         self.flags & export::SEND_WRITE_ZEROES != 0
     }
 
+    /// Does a flush on one connection cover the writes of all.
+    pub(crate) fn several_connections(self) -> bool {
+        self.flags & export::CAN_MULTI_CONN != 0
+    }
+
+    /// Does it say what ranges hold.
+    pub(crate) fn status(self) -> bool {
+        self.status
+    }
+
     /// Can it refuse zeroing that would be slow.
     pub(crate) fn fast_zero(self) -> bool {
         self.flags & export::SEND_FAST_ZERO != 0
@@ -104,6 +119,11 @@ impl Offer {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use headgate_nbd::counters::Version;
+
+    fn check(info: ExportInfo) -> Result<Offer, Unusable> {
+        Offer::check(info, Form::Simple)
+    }
 
     pub(crate) fn info(flags: u16) -> ExportInfo {
         let (size, min_block, preferred_block, max_block) = (1 << 30, None, None, None);
@@ -112,7 +132,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_server_that_says_nothing_gets_the_defaults() {
-        let offer = Offer::check(info(1)).unwrap();
+        let offer = Offer::check(info(1), Form::Simple).unwrap();
         assert_eq!((offer.size, offer.block_size, offer.payload_max), (1 << 30, 512, 32 << 20));
         assert!(
             !offer.flush()
@@ -120,21 +140,35 @@ pub(crate) mod tests {
                 && !offer.trim()
                 && !offer.write_zeroes()
                 && !offer.fast_zero()
+                && !offer.status()
         );
     }
 
     #[test]
+    fn what_ranges_hold_is_asked_where_there_is_a_context_for_it() {
+        let (none, some) = (None, Some(7));
+        for (form, asked) in [
+            (Form::Simple, false),
+            (Form::Counted { version: Version::NEWEST, allocation: none }, false),
+            (Form::Structured { allocation: none }, false),
+            (Form::Counted { version: Version::NEWEST, allocation: some }, true),
+            (Form::Structured { allocation: some }, true),
+        ] {
+            assert_eq!(Offer::check(info(1), form).unwrap().status(), asked, "{form:?}");
+        }
+    }
+
+    #[test]
     fn units_are_kept_within_what_disks_know() {
-        let with =
-            |min_block, max_block| Offer::check(ExportInfo { min_block, max_block, ..info(1) });
+        let with = |min_block, max_block| check(ExportInfo { min_block, max_block, ..info(1) });
         assert_eq!(with(Some(1), None).unwrap().block_size, 512);
         assert_eq!(with(Some(4096), Some(100_000)).unwrap().payload_max, 98_304);
         assert_eq!(with(Some(1), Some(u32::MAX)).unwrap().payload_max, 32 << 20);
         assert_eq!(with(Some(8192), None), Err(Unusable::Block(8192)));
         assert_eq!(with(Some(0), None), Err(Unusable::Block(0)));
         assert_eq!(with(Some(4096), Some(4095)), Err(Unusable::Payload(4095)));
-        assert_eq!(Offer::check(info(3)), Err(Unusable::ReadOnly));
+        assert_eq!(check(info(3)), Err(Unusable::ReadOnly));
         let odd = ExportInfo { size: 1000, ..info(1) };
-        assert_eq!(Offer::check(odd), Err(Unusable::Size { size: 1000, block: 512 }));
+        assert_eq!(check(odd), Err(Unusable::Size { size: 1000, block: 512 }));
     }
 }

@@ -1,31 +1,41 @@
 //! Remote disks, as their shard holds them: what is the disk's and not a link's.
 //!
-//! A disk has one link for each server that it lies on: one, or as many as its stripes have
-//! members. What a lost server may have lost is the disk's: a client is told once of each loss,
-//! whichever server it was.
+//! A disk has a link for each connection to each server that it lies on: one server, or as many as
+//! its stripes have members. What a lost server may have lost is the disk's: a client is told once
+//! of each loss, whichever server it was.
 
-use super::disk::{Remote, Stripe};
-use super::line::Line;
-use super::link::state::{Links, State};
-use super::loss::{FlushDecision, LossEpoch, Losses};
+use super::disk::{Remote, Server, Stripe};
+use super::line::ServerLines;
+use super::link::Place;
+use super::link::state::{Link, Links, State};
+use super::loss::{Account, Era, FlushDecision, LossEpoch, Losses};
 use crate::backend::context::Context;
 use crate::request::{Extent, ExtentKind, IoError, Op};
 use crate::snapshot::{RemoteSnapshot, RemoteState, ServerSnapshot};
-use headgate_nbd::counters::Counting;
+use headgate_nbd::counters::{Counting, Received};
+use headgate_units::Nanos;
 
 impl Context {
-    /// Takes a disk with a line to each of its servers.
+    /// Takes a disk with the lines to each of its servers.
     pub(crate) fn add_remote(
         &mut self,
         disk: u32,
-        lines: Vec<Line>,
+        servers: Vec<ServerLines>,
         stripe: Option<Stripe>,
     ) -> u32 {
         let remote = self.links.remotes.vacant_key() as u32;
-        let links =
-            (0..).zip(lines).map(|(member, line)| self.add_link(disk, remote, member, line));
-        let links = links.collect();
-        self.links.remotes.insert(Remote { links, losses: Losses::default(), stripe });
+        let mut first = Vec::with_capacity(servers.len());
+        let mut all = Vec::with_capacity(servers.len());
+        for (member, ServerLines { server: name, lines }) in (0..).zip(servers) {
+            let links = (0..)
+                .zip(lines)
+                .map(|(number, line)| self.add_link(Place { disk, remote, member, number }, line));
+            let links: Vec<u32> = links.collect();
+            first.extend(links.first().copied());
+            all.push(Server { name, links, account: Account::default(), era: Era::default() });
+        }
+        self.links.remotes.insert(Remote { servers: all, losses: Losses::default(), stripe });
+        first.into_iter().for_each(|link| self.accompany(link));
         remote
     }
 
@@ -33,20 +43,24 @@ impl Context {
     pub(crate) fn start_remote(&mut self, key: u32) {
         let slot = &mut self.tables.slots[key];
         slot.parties = 1;
-        let (op, len) = (slot.request.op, slot.request.len);
         let remote = self.tables.disks[slot.disk as usize].storage.remote();
         let Some(found) = remote.and_then(|remote| self.links.remotes.get(remote as usize)) else {
             return self.end_party(key, Err(IoError::Backend(libc::EBADF)));
         };
-        if op == Op::BlockStatus {
-            // Always a true answer.
-            self.tables.slots[key].extents.push(Extent { len, kind: ExtentKind::Data });
+        match (&found.stripe, remote) {
+            (None, Some(remote)) => self.send_away(key, remote, 0),
+            _ => self.start_striped(key),
         }
-        match (found.stripe.is_some(), found.links.first()) {
-            (true, _) => self.start_striped(key),
-            (false, Some(&link)) => self.send_away(key, link),
-            (false, None) => self.end_party(key, Err(IoError::Backend(libc::EBADF))),
+    }
+
+    /// A request, or a part of one, has ended at its server. Of what that does not say of a range
+    /// all is data.
+    pub(super) fn end_at_server(&mut self, key: u32, result: Result<(), IoError>) {
+        let slot = &mut self.tables.slots[key];
+        if slot.request.op == Op::BlockStatus && result.is_ok() && slot.extents.is_empty() {
+            slot.extents.push(Extent { len: slot.request.len, kind: ExtentKind::Data });
         }
+        self.end_party(key, result);
     }
 
     /// Whether a flush must fail: it covers writes that may be lost.
@@ -72,7 +86,7 @@ impl Context {
     /// A disk without requests is gone.
     pub(crate) fn close_remote(&mut self, index: u32) {
         let Some(remote) = self.links.remotes.try_remove(index as usize) else { return };
-        for link in remote.links {
+        for link in remote.servers.into_iter().flat_map(|server| server.links) {
             self.close_link(link);
         }
     }
@@ -84,7 +98,9 @@ impl Context {
             return;
         };
         let Some(remote) = self.links.remotes.get(remote as usize) else { return };
-        for link in remote.links.clone() {
+        let links: Vec<u32> =
+            remote.servers.iter().flat_map(|server| server.links.iter().copied()).collect();
+        for link in links {
             self.abandon_link(link);
         }
     }
@@ -100,29 +116,11 @@ impl Links {
     pub(crate) fn snapshot(&self, remote: u32) -> Option<RemoteSnapshot> {
         let remote = self.remotes.get(remote as usize)?;
         let servers: Vec<ServerSnapshot> = (0..)
-            .zip(&remote.links)
-            .filter_map(|(member, link)| {
-                let link = self.links.get(*link as usize)?;
-                let (state, counting) = match &link.state {
-                    State::Connected(connection) => (RemoteState::Connected, connection.counting()),
-                    State::Ending(_) | State::Waiting | State::Closed => {
-                        (RemoteState::Waiting, Counting::None)
-                    }
-                    State::Failing if link.evicted => (RemoteState::Evicted, Counting::None),
-                    State::Failing => (RemoteState::Failing, Counting::None),
-                };
+            .zip(&remote.servers)
+            .filter_map(|(member, server)| {
                 let stripe = remote.stripe.as_ref();
-                Some(ServerSnapshot {
-                    server: link.server.clone(),
-                    state,
-                    reason: link.reason.clone(),
-                    reconnects: link.connections.saturating_sub(1),
-                    outstanding: link.commands.len(),
-                    waiting: link.queue.len(),
-                    latency: link.latency,
-                    counting,
-                    received: stripe.map(|stripe| stripe.received(member)).unwrap_or_default(),
-                })
+                let received = stripe.map(|stripe| stripe.received(member)).unwrap_or_default();
+                self.server_snapshot(server, received)
             })
             .collect();
         // The disk is as well as the worst of its servers.
@@ -137,5 +135,48 @@ impl Links {
             losses: remote.losses.count(),
             servers,
         })
+    }
+
+    /// A server is as well as the best of its connections.
+    fn server_snapshot(&self, server: &Server, received: Received) -> Option<ServerSnapshot> {
+        let links: Vec<&Link> =
+            server.links.iter().filter_map(|&link| self.links.get(link as usize)).collect();
+        let (best, state) =
+            links.iter().map(|link| (link, state(link))).min_by_key(|(_, state)| *state)?;
+        let counting = match &best.state {
+            State::Connected(connection) => connection.counting(),
+            _ => Counting::None,
+        };
+        let heard_last = links
+            .iter()
+            .filter(|link| link.is_connected() && counting.is_agreed())
+            .max_by_key(|link| link.heard);
+        let latencies: Vec<u64> = links.iter().filter_map(|link| Some(link.latency?.0)).collect();
+        let mean =
+            |all: &[u64]| Some(Nanos(all.iter().sum::<u64>().checked_div(all.len() as u64)?));
+        Some(ServerSnapshot {
+            server: server.name.clone(),
+            state,
+            reason: best.reason.clone(),
+            reconnects: links.iter().map(|link| link.connections.saturating_sub(1)).sum(),
+            connections: links.iter().filter(|link| link.is_connected()).count(),
+            outstanding: links.iter().map(|link| link.commands.len()).sum(),
+            waiting: links.iter().map(|link| link.queue.len() + link.unanswered.len()).sum(),
+            latency: mean(&latencies),
+            counting,
+            window: heard_last.and_then(|link| link.replies.window()),
+            received,
+        })
+    }
+}
+
+/// How a connection is.
+fn state(link: &Link) -> RemoteState {
+    match &link.state {
+        State::Connected(_) => RemoteState::Connected,
+        State::Ending(_) | State::Waiting | State::Closed => RemoteState::Waiting,
+        State::Failing if link.evicted => RemoteState::Evicted,
+        // One that is not asked for says nothing of its server.
+        State::Failing | State::Spare => RemoteState::Failing,
     }
 }

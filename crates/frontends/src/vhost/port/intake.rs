@@ -166,8 +166,12 @@ impl BlkPort {
                 return Taken::Answered;
             }
             Ok(None) => {
-                if self.sole_client.is_sole() && io.poll_mode() == PollMode::Polled {
-                    ring.start_polling();
+                let mode = match self.sole_client.is_sole() {
+                    true => io.poll_mode(),
+                    false => PollMode::Events,
+                };
+                if mode != PollMode::Events {
+                    ring.start_polling(mode);
                     return Taken::Nothing(Visit::Rests);
                 }
                 return if ring.arm_kick() {

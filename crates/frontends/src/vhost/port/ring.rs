@@ -2,6 +2,7 @@
 
 use super::event::{Kick, Signal};
 use super::holding::{Driver, Holding, Shown};
+use headgate_engine::port::PollMode;
 use headgate_vring::blk::Status;
 use headgate_vring::{Completion, DeviceQueue, Kicks, QueueError, QueueLayout};
 use std::collections::VecDeque;
@@ -59,6 +60,8 @@ pub(super) struct Ring {
     /// Finished while the ring was polled, not given back yet.
     answers: VecDeque<Answer>,
     holding: Holding,
+    /// Whether answers may be held back now.
+    may_hold: bool,
 }
 
 /// What the driver is to be told of a request.
@@ -86,6 +89,7 @@ impl Ring {
             polled: false,
             answers: VecDeque::new(),
             holding: Holding::new(),
+            may_hold: false,
         }
     }
 
@@ -109,6 +113,9 @@ impl Ring {
 
     /// Publishes the answers that are due and calls the driver if it wants that.
     pub(super) fn publish(&mut self) {
+        if !self.may_hold {
+            return self.publish_all();
+        }
         let driver = if self.queue.is_armed() { Driver::Armed } else { Driver::Awake };
         let due = self.holding.due(self.answers.len(), self.queue.in_flight(), driver);
         self.give(due);
@@ -137,9 +144,10 @@ impl Ring {
     }
 
     /// The shard polls this ring from now on: the driver need not kick.
-    pub(super) fn start_polling(&mut self) {
+    pub(super) fn start_polling(&mut self, mode: PollMode) {
         self.queue.disable_kicks();
         self.polled = true;
+        self.may_hold = mode == PollMode::Held;
     }
 
     fn give(&mut self, count: usize) {

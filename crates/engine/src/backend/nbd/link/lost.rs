@@ -1,16 +1,17 @@
 //! A connection that is lost: its requests go back to the queue, and the dialer is asked for
 //! another one.
 
-use super::super::line::Lost;
-use super::super::{command, loss};
+use super::super::command;
+use super::super::line::Lost as Worth;
+use super::super::loss::Lost;
 use super::state::{Links, State};
 use crate::backend::context::Context;
 use crate::request::{IoError, Op, Step};
 
 impl Context {
-    /// Ends a link's connection. Its requests wait for the next one, once the kernel has ended what
-    /// is under way.
-    pub(super) fn lose(&mut self, index: u32, reason: &str) {
+    /// Ends a link's connection. Its requests take another, or wait for the next one, once the
+    /// kernel has ended what is under way.
+    pub(in crate::backend::nbd) fn lose(&mut self, index: u32, reason: &str) {
         let Some(link) = self.links.get_mut(index) else { return };
         match std::mem::replace(&mut link.state, State::Waiting) {
             State::Connected(connection) => {
@@ -22,10 +23,42 @@ impl Context {
                     .disks
                     .get(link.disk as usize)
                     .map_or("", |disk| disk.info.name.as_str());
-                tracing::warn!(disk, reason, "the connection to the server is lost");
+                let number = link.number;
+                tracing::warn!(
+                    disk,
+                    connection = number,
+                    reason,
+                    "the connection to the server is lost"
+                );
+                self.note_loss(index);
                 self.settle(index);
             }
             other => link.state = other,
+        }
+    }
+
+    /// What the connection that is lost may have taken with it, flushes of all clients must tell.
+    fn note_loss(&mut self, index: u32) {
+        let took = self.links.judge_loss(index);
+        let Links { links, remotes, .. } = &mut self.links;
+        let Some(link) = links.get_mut(index as usize) else { return };
+        link.took = took;
+        if took == Lost::Nothing {
+            return;
+        }
+        if let Some(remote) = remotes.get_mut(link.remote as usize) {
+            remote.losses.on_loss(self.now);
+        }
+        if let Some(disk) = self.tables.disks.get(link.disk as usize) {
+            disk.note_loss();
+            tracing::warn!(
+                disk = disk.info.name,
+                "the server may have lost writes that it had acknowledged and nobody had flushed: the next flush of each \
+                 client fails"
+            );
+        }
+        for other in self.links.siblings(index) {
+            self.fail_flushes(other);
         }
     }
 
@@ -59,8 +92,7 @@ impl Context {
 
     /// Buries a connection when both its directions have ended.
     pub(super) fn settle(&mut self, index: u32) {
-        let Links { links, remotes, .. } = &mut self.links;
-        let Some(link) = links.get_mut(index as usize) else { return };
+        let Some(link) = self.links.get_mut(index) else { return };
         if link.sending > 0 || link.receiving {
             return;
         }
@@ -72,34 +104,27 @@ impl Context {
         let mut sent: Vec<_> =
             link.commands.drain().map(|c| (c.serial.wrapping_sub(next), c.key)).collect();
         sent.sort_unstable();
-        for &(_, key) in sent.iter().rev() {
+        let modifies = |key: u32| command::modifies(self.tables.slots[key].request.op);
+        link.unanswered = sent.iter().map(|&(_, key)| key).filter(|&key| modifies(key)).collect();
+        for &(_, key) in sent.iter().rev().filter(|&&(_, key)| !modifies(key)) {
             link.queue.push_front(key);
         }
         link.long_reads = 0;
-        for &key in &link.queue {
+        for &key in link.queue.iter().chain(&link.unanswered) {
             let slot = &mut self.tables.slots[key];
             slot.outage = true;
             // What a former connection has written of it may be lost with that.
             if command::modifies(slot.request.op) {
                 (slot.done, slot.step) = (0, Step::Main);
             }
+            // Nobody has heard it yet, and the next server says it anew.
+            slot.extents.clear();
         }
-        let lost = link.account.on_lost();
-        if lost == loss::Lost::Perhaps {
-            if let Some(remote) = remotes.get_mut(link.remote as usize) {
-                remote.losses.on_loss(self.now);
-            }
-            if let Some(disk) = self.tables.disks.get(link.disk as usize) {
-                disk.note_loss();
-            }
-        }
-        let worth = match (link.silent, link.answered) {
-            (true, _) => Lost::Silent,
-            (false, true) => Lost::Working,
-            (false, false) => Lost::Useless,
-        };
-        // Without a dialer the disk is about to close.
-        let _ = link.lost.send(worth);
+        link.ask(match (link.silent, link.answered) {
+            (true, _) => Worth::Silent,
+            (false, true) => Worth::Working,
+            (false, false) => Worth::Useless,
+        });
         if link.silent {
             // Requests waited for it long enough, and are not sent to it again.
             link.state = State::Failing;
@@ -107,19 +132,10 @@ impl Context {
         if link.abandoned || link.silent {
             return self.fail_queued(index);
         }
-        if lost == loss::Lost::Perhaps {
-            let disk = self
-                .tables
-                .disks
-                .get(link.disk as usize)
-                .map_or("", |disk| disk.info.name.as_str());
-            tracing::warn!(
-                disk,
-                "the server may have lost writes that it had acknowledged and nobody had flushed: the next flush of each \
-                 client fails"
-            );
+        if link.took == Lost::Perhaps {
             self.fail_flushes(index);
         }
+        self.reroute(index);
     }
 
     /// Fails the flushes of a link's queue that must fail.
@@ -142,9 +158,18 @@ impl Context {
     }
 
     /// Fails everything that waits on a link.
-    pub(super) fn fail_queued(&mut self, index: u32) {
+    pub(in crate::backend::nbd) fn fail_queued(&mut self, index: u32) {
+        self.fail_unanswered(index);
         let Some(link) = self.links.get_mut(index) else { return };
         for key in std::mem::take(&mut link.queue) {
+            self.end_party(key, Err(IoError::Backend(libc::EIO)));
+        }
+    }
+
+    /// Fails the writes that only the next connection of a link can carry.
+    pub(super) fn fail_unanswered(&mut self, index: u32) {
+        let Some(link) = self.links.get_mut(index) else { return };
+        for key in std::mem::take(&mut link.unanswered) {
             self.end_party(key, Err(IoError::Backend(libc::EIO)));
         }
     }

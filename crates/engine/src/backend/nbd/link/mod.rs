@@ -16,8 +16,8 @@ mod send;
 pub(crate) mod state;
 
 use super::connection::Connection;
-use super::line::{Line, LinkId, Lost, Outlook};
-use super::loss::{Account, FlushDecision};
+use super::line::{Line, LinkId, Lost as Worth, Outlook};
+use super::loss::{Era, FlushDecision, Lost};
 use crate::backend::context::Context;
 use crate::request::{IoError, Op};
 use headgate_nbd::client::replies::Replies;
@@ -26,18 +26,28 @@ use slab::Slab;
 use state::{BATCH, INBOX, Link, Message, State};
 use std::collections::VecDeque;
 
+/// Which connection a link is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) disk: u32,
+    pub(super) remote: u32,
+    pub(super) member: u16,
+    pub(super) number: u8,
+}
+
 impl Context {
-    /// The link of a disk to one of its servers.
-    pub(super) fn add_link(&mut self, disk: u32, remote: u32, member: u16, line: Line) -> u32 {
+    /// A connection of a disk to one of its servers.
+    pub(super) fn add_link(&mut self, place: Place, line: Line) -> u32 {
+        let Place { disk, remote, member, number } = place;
         let mut replies = Replies::new(INBOX);
         let (state, connections) = match line.connection {
             Some(connection) => {
-                replies.clear(connection.counting());
+                replies.clear(connection.form());
                 (State::Connected(connection), 1)
             }
+            None if number > 0 => (State::Spare, 0),
             None => {
-                // Without a dialer the disk is about to close.
-                let _ = line.lost.send(Lost::Working);
+                line.asker.ask(Worth::Working);
                 (State::Waiting, 0)
             }
         };
@@ -46,10 +56,12 @@ impl Context {
             disk,
             remote,
             member,
-            server: line.server,
+            number,
             state,
-            lost: line.lost,
+            asker: line.asker,
+            born: Era::default(),
             queue: VecDeque::new(),
+            unanswered: Vec::new(),
             commands: Slab::new(),
             next_serial: 0,
             ready: false,
@@ -66,7 +78,7 @@ impl Context {
             heard: self.now,
             silent: false,
             evicted: false,
-            account: Account::default(),
+            took: Lost::Nothing,
             latency: None,
             connections,
             reason: None,
@@ -76,26 +88,25 @@ impl Context {
         index as u32
     }
 
-    /// Takes a request, or a part of one, on its way to a server.
-    pub(super) fn send_away(&mut self, key: u32, index: u32) {
-        if self.must_fail(index, key) {
+    /// Takes a request, or a part of one, on its way to a server. It fails at once without hope for
+    /// it now: no connection for too long, or a flush of writes that may be lost. A part of a flush
+    /// was judged with its whole.
+    pub(super) fn send_away(&mut self, key: u32, remote: u32, member: u16) {
+        let slot = &self.tables.slots[key];
+        let (op, part) = (slot.request.op, slot.part);
+        let index = self.links.route_to(remote, member, op).filter(|_| {
+            op != Op::Flush
+                || part.is_some()
+                || self.judge_flush(remote, key) == FlushDecision::Send
+        });
+        let Some(index) = index else {
             return self.end_party(key, Err(IoError::Backend(libc::EIO)));
-        }
+        };
         if let Some(link) = self.links.get_mut(index) {
             self.tables.slots[key].outage |= !matches!(link.state, State::Connected(_));
             link.queue.push_back(key);
         }
         self.links.set_ready(index);
-    }
-
-    /// Is there no hope for the request now: no connection for too long, or a flush of writes that
-    /// may be lost. A part of a flush was judged with its whole.
-    fn must_fail(&mut self, index: u32, key: u32) -> bool {
-        if self.links.is_hopeless(index) {
-            return true;
-        }
-        let slot = &self.tables.slots[key];
-        slot.request.op == Op::Flush && slot.part.is_none() && self.must_fail_flush(index, key)
     }
 
     /// Whether a flush at a link covers writes that may be lost.
@@ -126,7 +137,7 @@ impl Context {
     }
 
     /// Forgets a closed link that the kernel has nothing of any more.
-    fn bury_link(&mut self, index: u32) {
+    pub(super) fn bury_link(&mut self, index: u32) {
         let Some(link) = self.links.get_mut(index) else { return };
         if matches!(link.state, State::Closed) && link.sending == 0 && !link.receiving {
             self.links.ready.retain(|&ready| ready != index);
@@ -141,8 +152,11 @@ impl Context {
         if link.abandoned || !matches!(link.state, State::Waiting | State::Failing) {
             return;
         }
-        link.replies.clear(connection.counting());
+        link.replies.clear(connection.form());
         link.state = State::Connected(connection);
+        for key in link.unanswered.drain(..).rev() {
+            link.queue.push_front(key);
+        }
         link.connections += 1;
         link.reason = None;
         link.answered = false;
@@ -151,7 +165,14 @@ impl Context {
         link.heard = self.now;
         let disk =
             self.tables.disks.get(link.disk as usize).map_or("", |disk| disk.info.name.as_str());
-        tracing::info!(disk, waiting = link.queue.len(), "connected to the server");
+        let (number, waiting) = (link.number, link.queue.len());
+        tracing::info!(disk, connection = number, waiting, "connected to the server");
+        let era = self.links.new_era(index);
+        if let Some(link) = self.links.get_mut(index) {
+            link.born = era;
+        }
+        self.accompany(index);
+        self.reroute(index);
         self.links.set_ready(index);
     }
 
@@ -168,10 +189,22 @@ impl Context {
             Outlook::GivenUp | Outlook::Evicted => State::Failing,
         };
         let failing = matches!(state, State::Failing);
+        let given_up = failing && !matches!(link.state, State::Failing);
         link.evicted = outlook == Outlook::Evicted;
-        let disk =
-            self.tables.disks.get(link.disk as usize).map_or("", |disk| disk.info.name.as_str());
-        if failing && !matches!(link.state, State::Failing) {
+        link.state = state;
+        link.reason = Some(reason.clone());
+        let (number, disk) = (link.number, link.disk);
+        let disk = self.tables.disks.get(disk as usize).map_or("", |disk| disk.info.name.as_str());
+        if self.links.has_company(index) {
+            if news {
+                tracing::warn!(
+                    disk,
+                    connection = number,
+                    reason,
+                    "a connection fewer to the server"
+                );
+            }
+        } else if given_up {
             tracing::error!(
                 disk,
                 reason,
@@ -180,10 +213,9 @@ impl Context {
         } else if news {
             tracing::warn!(disk, reason, "no connection to the server yet: requests wait");
         }
-        link.reason = Some(reason);
-        link.state = state;
         if failing {
-            self.fail_queued(index);
+            self.fail_unanswered(index);
+            self.reroute(index);
         }
     }
 

@@ -2,13 +2,14 @@
 //! into their requests'.
 
 use super::super::command;
+use super::super::status;
 use super::send::VECTORS_MAX;
-use super::state::{LONG, Links, State};
+use super::state::{Command, Links, State};
 use crate::backend::context::Context;
 use crate::kernel::buffers::remaining;
 use crate::kernel::ring::{Owner, Way};
-use crate::request::IoError;
-use headgate_nbd::client::replies::{Event, ReplyError};
+use crate::request::{IoError, Op};
+use headgate_nbd::client::replies::{Brings, Event, ReplyError};
 use headgate_nbd::counters::Received;
 use headgate_units::Bytes;
 use io_uring::{opcode, types};
@@ -98,15 +99,32 @@ impl Context {
         let outstanding = |cookie: u64| {
             let command = commands.get(place(cookie))?;
             let is_it = u64::from(command.serial) == cookie >> 32 && command.answer.is_none();
-            is_it.then_some(command.payload)
+            is_it.then_some(command.brings)
         };
         if !matches!(link.state, State::Connected(_)) {
             return Ok(None);
         }
         while let Some(event) = link.replies.next(outstanding)? {
             match event {
-                Event::End { cookie, error, received } => {
-                    return Ok(Some((place(cookie), error, received)));
+                Event::End { cookie, error, received, extents } => {
+                    let place = place(cookie);
+                    if let Some(Command { key, brings: Brings::Status { len }, .. }) =
+                        commands.get(place)
+                    {
+                        let disk = self.tables.slots[*key].disk as usize;
+                        let block = self.tables.disks[disk].info.block_size;
+                        status::tell(&mut self.tables.slots[*key].extents, extents, *len, block);
+                    }
+                    return Ok(Some((place, error, received)));
+                }
+                Event::Zeroes { cookie, at, len } => {
+                    let Some(command) = commands.get(place(cookie)) else { continue };
+                    let slot = &mut self.tables.slots[command.key];
+                    let skip = slot.done + u64::from(at);
+                    remaining(&slot.buffers, skip, u64::from(len), &mut slot.rest);
+                    // SAFETY: the port keeps the request's buffers valid for writes until its
+                    // completion.
+                    unsafe { clear(&slot.rest) };
                 }
                 Event::Data { cookie, at, bytes } => {
                     let Some(command) = commands.get(place(cookie)) else { continue };
@@ -141,14 +159,13 @@ impl Context {
 
     /// Ends a command that was answered.
     pub(super) fn conclude(&mut self, index: u32, place: usize) {
-        let Some(link) = self.links.get_mut(index) else { return };
+        let Links { links, remotes, .. } = &mut self.links;
+        let Some(link) = links.get_mut(index as usize) else { return };
         let State::Connected(connection) = &link.state else { return };
         let offer = connection.offer();
         let Some(command) = link.commands.try_remove(place) else { return };
         let key = command.key;
-        if command.payload >= LONG {
-            link.long_reads -= 1;
-        }
+        link.long_reads -= u32::from(command.is_long());
         let slot = &mut self.tables.slots[key];
         let op = slot.request.op;
         let error = command.answer.unwrap_or(0);
@@ -157,6 +174,10 @@ impl Context {
             return self.lose(index, "the server is shutting down");
         }
         link.answered = true;
+        if op == Op::BlockStatus {
+            // It is told from the beginning of the range on, and perhaps not to its end.
+            return self.end_at_server(key, Ok(()));
+        }
         if error != 0 {
             let error = io_error(error);
             return match command::otherwise(op, slot.step, error) {
@@ -167,8 +188,12 @@ impl Context {
                 None => self.end_party(key, Err(error)),
             };
         }
-        if let Some(covered) = command.covers {
-            link.account.on_flushed(covered);
+        if let Some(covered) = command.covers
+            && let Some(server) = remotes
+                .get_mut(link.remote as usize)
+                .and_then(|remote| remote.servers.get_mut(usize::from(link.member)))
+        {
+            server.account.on_flushed(covered);
         }
         slot.done += u64::from(command.len);
         if slot.done < slot.request.len {
@@ -177,8 +202,11 @@ impl Context {
             slot.step = step;
             link.queue.push_back(key);
         } else {
-            if command::owes_flush(op) && offer.flush() {
-                link.account.on_acknowledged();
+            if command::owes_flush(op)
+                && offer.flush()
+                && let Some(account) = self.links.account_of(index)
+            {
+                account.on_acknowledged(command.era);
             }
             self.end_party(key, Ok(()));
         }
@@ -226,6 +254,17 @@ unsafe fn scatter(buffers: &[libc::iovec], at: u64, bytes: &[u8]) {
         if rest.is_empty() {
             return;
         }
+    }
+}
+
+/// Fills buffers with zeroes.
+///
+/// # Safety
+/// The buffers are valid for writes.
+unsafe fn clear(buffers: &[libc::iovec]) {
+    for buffer in buffers {
+        // SAFETY: by the function's contract.
+        unsafe { std::ptr::write_bytes(buffer.iov_base.cast::<u8>(), 0, buffer.iov_len) };
     }
 }
 

@@ -1,15 +1,17 @@
 //! Requests on their way out: as many as there are leave in one message.
 
 use super::super::command::{self, Data, Next};
-use super::super::disk::Stripe;
+use super::super::disk::{Remote, Stripe};
+use super::super::loss::{Covered, Era};
 use super::super::offer::Offer;
-use super::state::{BATCH, Command, Head, LONG, Link, Links, State};
+use super::state::{BATCH, Command, Head, Link, Links, State};
 use crate::backend::context::Context;
 use crate::kernel::buffers::{ZERO_BLOCK, remaining};
 use crate::kernel::ring::{Owner, Way};
 use crate::request::IoError;
 use crate::tables::slots::Slot;
 use crate::tables::slots::Zeroing;
+use headgate_nbd::client::replies::Brings;
 use headgate_nbd::counters::Counting;
 use headgate_nbd::wire;
 use headgate_qos::ioprio::{Ceiling, for_host};
@@ -35,10 +37,12 @@ impl Context {
             return;
         }
         let (offer, fd) = (connection.offer(), connection.fd());
+        let Some(Remote { stripe, servers, .. }) = remotes.get_mut(link.remote as usize) else {
+            return;
+        };
+        let Some(server) = servers.get_mut(usize::from(link.member)) else { return };
         let mut stripe = match connection.counting() {
-            Counting::Agreed => {
-                remotes.get_mut(link.remote as usize).and_then(|remote| remote.stripe.as_mut())
-            }
+            Counting::Agreed(_) => stripe.as_mut(),
             Counting::None => None,
         };
         if link.commands.is_empty() {
@@ -79,7 +83,10 @@ impl Context {
                 break;
             }
             link.queue.pop_front();
-            let sent = Sent { number, flags, len, data, at: self.now };
+            let is_flush = number == wire::command::FLUSH;
+            let covers = is_flush.then(|| server.account.cover(link.born)).flatten();
+            let era = server.era;
+            let sent = Sent { number, flags, len, data, at: self.now, covers, era };
             bytes += link.append(key, slot, sent, stripe.as_deref_mut());
         }
         if !link.out.vectors.is_empty() {
@@ -94,7 +101,7 @@ impl Context {
             self.links.check_by(until);
         }
         for (key, result) in ended {
-            self.end_party(key, result);
+            self.end_at_server(key, result);
         }
     }
 
@@ -131,20 +138,23 @@ struct Sent {
     len: u32,
     data: Data,
     at: Nanos,
+    covers: Option<Covered>,
+    era: Era,
 }
 
 impl Link {
     /// Puts a command at the end of the message that is being made, with what it sends; answers how
     /// many bytes of data those are.
     fn append(&mut self, key: u32, slot: &Slot, sent: Sent, counted: Option<&mut Stripe>) -> u64 {
-        let Sent { number, flags, len, data, at } = sent;
+        let Sent { number, flags, len, data, at, covers, era } = sent;
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
-        let covers = (number == wire::command::FLUSH).then(|| self.account.cover());
-        let payload = if data == Data::Received { len } else { 0 };
-        if payload >= LONG {
-            self.long_reads += 1;
-        }
+        let offset = slot.request.offset + slot.done;
+        let brings = match number {
+            wire::command::READ => Brings::Data { offset, len },
+            wire::command::BLOCK_STATUS => Brings::Status { len },
+            _ => Brings::Nothing,
+        };
         let message = self.messages;
         let (ticket, report) = counted
             .map(|stripe| {
@@ -152,10 +162,21 @@ impl Link {
             })
             .unzip();
         let moves = if data == Data::None { 0 } else { len };
-        let command =
-            Command { key, serial, len, payload, covers, message, answer: None, ticket, moves, at };
+        let command = Command {
+            key,
+            serial,
+            len,
+            brings,
+            covers,
+            message,
+            answer: None,
+            ticket,
+            moves,
+            at,
+            era,
+        };
+        self.long_reads += u32::from(command.is_long());
         let place = self.commands.insert(command) as u64;
-        let offset = slot.request.offset + slot.done;
         let request = wire::Request {
             flags,
             command: number,

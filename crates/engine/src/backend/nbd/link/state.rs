@@ -2,15 +2,14 @@
 
 use super::super::connection::Connection;
 use super::super::disk::Remote;
-use super::super::line::{LinkId, Lost};
-use super::super::loss::{Account, Covered};
-use headgate_nbd::client::replies::Replies;
+use super::super::line::{Asker, LinkId};
+use super::super::loss::{Covered, Era, Lost};
+use headgate_nbd::client::replies::{Brings, Replies};
 use headgate_nbd::{counters, wire};
 use headgate_qos::dmclock::Ticket;
 use headgate_units::Nanos;
 use slab::Slab;
 use std::collections::VecDeque;
-use std::sync::mpsc::Sender;
 
 /// Most requests in one message.
 pub(in crate::backend::nbd) const BATCH: usize = 256;
@@ -37,6 +36,9 @@ pub(in crate::backend::nbd) enum State {
     Waiting,
     /// There is none, and requests fail.
     Failing,
+    /// There is none, and none is asked for: the server has had no word yet, or can have one only,
+    /// which is another.
+    Spare,
     /// The disk is gone, the connection's last operations are not.
     Closed,
 }
@@ -50,8 +52,8 @@ pub(in crate::backend::nbd) struct Command {
     pub(in crate::backend::nbd) serial: u32,
     /// Bytes of the request that it does.
     pub(in crate::backend::nbd) len: u32,
-    /// Bytes that a successful reply brings.
-    pub(in crate::backend::nbd) payload: u32,
+    /// What a successful reply brings.
+    pub(in crate::backend::nbd) brings: Brings,
     /// Of a flush: what it covers.
     pub(in crate::backend::nbd) covers: Option<Covered>,
     /// The message that it is in.
@@ -64,6 +66,15 @@ pub(in crate::backend::nbd) struct Command {
     pub(in crate::backend::nbd) moves: u32,
     /// When its message was begun.
     pub(in crate::backend::nbd) at: Nanos,
+    /// Which connections to the server there had been then.
+    pub(in crate::backend::nbd) era: Era,
+}
+
+impl Command {
+    /// Whether what it brings is worth receiving where it belongs.
+    pub(in crate::backend::nbd) fn is_long(&self) -> bool {
+        matches!(self.brings, Brings::Data { len, .. } if len >= LONG)
+    }
 }
 
 /// The head of a request, with the counters behind it where the server takes them.
@@ -124,15 +135,21 @@ unsafe impl Send for Message {}
 pub(crate) struct Link {
     pub(in crate::backend::nbd) id: LinkId,
     pub(in crate::backend::nbd) disk: u32,
-    /// The disk as one on servers, and which of its servers this is.
+    /// The disk as one on servers, which of its servers this is, and which of the connections
+    /// there.
     pub(in crate::backend::nbd) remote: u32,
     pub(in crate::backend::nbd) member: u16,
-    /// The server, for people.
-    pub(in crate::backend::nbd) server: String,
+    pub(in crate::backend::nbd) number: u8,
     pub(in crate::backend::nbd) state: State,
-    pub(in crate::backend::nbd) lost: Sender<Lost>,
+    pub(in crate::backend::nbd) asker: Asker,
+    /// When the connection was made.
+    pub(in crate::backend::nbd) born: Era,
     /// Requests that are to be sent.
     pub(in crate::backend::nbd) queue: VecDeque<u32>,
+    /// Writes that were sent on the connection before and not answered. The server may be at work
+    /// on them still: they are sent again when it has opened another connection for this one, which
+    /// it does when it has done with them.
+    pub(in crate::backend::nbd) unanswered: Vec<u32>,
     pub(in crate::backend::nbd) commands: Slab<Command>,
     pub(in crate::backend::nbd) next_serial: u32,
     /// In the list of links that something can be sent on.
@@ -158,7 +175,8 @@ pub(crate) struct Link {
     pub(in crate::backend::nbd) silent: bool,
     /// Another host holds the disk.
     pub(in crate::backend::nbd) evicted: bool,
-    pub(in crate::backend::nbd) account: Account,
+    /// What the connection that ends took with it.
+    pub(in crate::backend::nbd) took: Lost,
     /// How long answers took of late: an exponential mean over some 64 of them.
     pub(in crate::backend::nbd) latency: Option<Nanos>,
     pub(in crate::backend::nbd) connections: u64,
@@ -168,6 +186,15 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// Requests that it has to do.
+    pub(in crate::backend::nbd) fn load(&self) -> usize {
+        self.commands.len() + self.queue.len()
+    }
+
+    pub(in crate::backend::nbd) fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connected(_))
+    }
+
     /// An answer has come after so long.
     pub(in crate::backend::nbd) fn answered_after(&mut self, took: Nanos) {
         self.latency = Some(match self.latency {
@@ -212,22 +239,6 @@ impl Links {
     /// A server owes something, and is to be looked at by then.
     pub(in crate::backend::nbd) fn check_by(&mut self, at: Nanos) {
         self.check = Some(self.check.map_or(at, |known| known.min(at)));
-    }
-
-    /// Whether requests fail there at once.
-    pub(in crate::backend::nbd) fn is_hopeless(&self, index: u32) -> bool {
-        self.links.get(index as usize).is_none_or(|link| {
-            link.abandoned || matches!(link.state, State::Failing | State::Closed)
-        })
-    }
-
-    /// The link to a member's server.
-    pub(in crate::backend::nbd) fn link_of(&self, remote: u32, member: u16) -> Option<u32> {
-        self.remotes.get(remote as usize)?.links.get(usize::from(member)).copied()
-    }
-
-    pub(in crate::backend::nbd) fn owes_flush(&self, link: u32) -> bool {
-        self.links.get(link as usize).is_some_and(|link| link.account.owes_flush())
     }
 
     /// A place for each member, to be given back.

@@ -7,7 +7,7 @@ use headgate_engine::sole_client::TURNS;
 /// A rig whose first queue has had the shard to itself for long.
 fn polled() -> Rig {
     let mut rig = Rig::started();
-    rig.io.poll_mode = PollMode::Polled;
+    rig.io.poll_mode = PollMode::Held;
     (0..=TURNS).for_each(|_| rig.kick(0));
     rig
 }
@@ -75,6 +75,17 @@ fn two_busy_rings_are_kicked() {
         rig.kick(0);
     }
     assert!(rig.port.rings.iter().flatten().all(|ring| !ring.polled));
+}
+
+#[test]
+fn nothing_is_kept_back_unless_the_shard_asks_for_it() {
+    let mut rig = polled();
+    rig.io.poll_mode = PollMode::Polled;
+    rig.kick(0);
+    rig.offer_and_sleep(8);
+    rig.poll();
+    rig.serve();
+    assert_eq!(rig.back(0), 8);
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_ring_that_waits_for_room_waits_on_until_the_port_has_arrived() {
 #[test]
 fn answers_that_were_kept_back_are_given_and_the_ring_is_not_polled_any_more() {
     let mut rig = Rig::started();
-    rig.io.poll_mode = PollMode::Polled;
+    rig.io.poll_mode = PollMode::Held;
     (0..=TURNS).for_each(|_| rig.kick(0));
     (0..8).for_each(|_| rig.offer(0));
     rig.guests[0].driver.enable_calls();

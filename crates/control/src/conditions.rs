@@ -1,0 +1,82 @@
+//! What the daemon tells as events: what it does by itself, and what lasts.
+
+use crate::event_log::EventLog;
+use crate::{Control, Service};
+use headgate_events::{Condition, ConditionKind, Entry, Stream, Subject};
+use headgate_model::{ConnectionState, DatastoreSample, DiskSample, Name};
+
+impl Control {
+    /// The log of events.
+    pub fn events(&self) -> &EventLog {
+        &self.events
+    }
+
+    /// Tells what the daemon did or noticed by itself.
+    pub fn note(&self, entry: Entry) {
+        self.events.tell(Stream::Daemon, entry);
+    }
+
+    /// What is not as it should be now, by a sample of the data path and by what is known.
+    pub fn conditions(&self, sample: &[DatastoreSample]) -> Vec<Condition> {
+        let mut found = Vec::new();
+        let datastores: Vec<Name> = {
+            let model = self.model();
+            for (name, entry) in &model.datastores {
+                if let Service::Failed(why) = &entry.service {
+                    let (kind, why) = (ConditionKind::Failed, Some(why.clone()));
+                    found.push(Condition::of_datastore(kind, name.as_str(), why));
+                }
+            }
+            for (name, entry) in &model.disks {
+                let (kind, why) = match &entry.service {
+                    Service::Serving | Service::Starting | Service::Creating => continue,
+                    Service::Failed(why) => (ConditionKind::Failed, why),
+                    Service::Stopped(why) | Service::Evicted(why) => (ConditionKind::Stopped, why),
+                };
+                found.push(Condition::of_disk(kind, name.as_str(), Some(why.clone())));
+            }
+            model.datastores.keys().cloned().collect()
+        };
+        for name in &datastores {
+            if let Some(hang) = self.hang(name) {
+                let (kind, why) = (ConditionKind::Hangs, Some(hang.to_string()));
+                found.push(Condition::of_datastore(kind, name.as_str(), why));
+            }
+        }
+        if self.leases.etcd_answers() == Some(false) {
+            found.push(Condition {
+                kind: ConditionKind::LeasesInDoubt,
+                object: Subject::new("leases", "etcd"),
+                disks: Vec::new(),
+                why: Some("etcd does not answer".into()),
+            });
+        }
+        sample.iter().flat_map(|store| &store.disks).for_each(|disk| of_sample(disk, &mut found));
+        found
+    }
+
+    /// Whether what a condition is of is there still.
+    pub fn has(&self, subject: &Subject) -> bool {
+        let Ok(name) = subject.name.parse::<Name>() else { return true };
+        match subject.kind.as_str() {
+            "disk" => self.model().disks.contains_key(&name),
+            "datastore" => self.model().datastores.contains_key(&name),
+            _ => true,
+        }
+    }
+}
+
+fn of_sample(disk: &DiskSample, found: &mut Vec<Condition>) {
+    let mut add = |kind, why: &str| {
+        found.push(Condition::of_disk(kind, disk.name.as_str(), Some(why.to_owned())));
+    };
+    if let Some(hold) = &disk.trouble.hold {
+        add(ConditionKind::Holds, &hold.error);
+    } else if let Some(last) = disk.trouble.failing(disk.stats.at) {
+        add(ConditionKind::Fails, &last.error);
+    }
+    let lost = disk.remote.as_ref().filter(|remote| remote.state != ConnectionState::Connected);
+    if let Some(remote) = lost {
+        add(ConditionKind::Unconnected, remote.reason.as_deref().unwrap_or("not yet"));
+    }
+}

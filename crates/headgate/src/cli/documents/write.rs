@@ -1,0 +1,165 @@
+//! Writes documents: what there is, as it is read.
+
+use super::amounts::{BANDWIDTHS, amount};
+use headgate_api::classes::Class;
+use headgate_api::types::{Datastore, Disk};
+use headgate_model::{CapacitySource, PolicyPart};
+use saphyr::{Mapping, Scalar, Yaml, YamlEmitter};
+use serde_json::{Map, Value, json};
+
+/// What is written.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct Written {
+    pub(in crate::cli) classes: Option<Vec<Class>>,
+    pub(in crate::cli) datastores: Option<Vec<Datastore>>,
+    pub(in crate::cli) disks: Option<Vec<Disk>>,
+}
+
+/// A policy's part, with amounts as people write them.
+fn policy(part: &PolicyPart) -> Option<Value> {
+    let Ok(Value::Object(mut map)) = serde_json::to_value(part) else { return None };
+    for name in BANDWIDTHS {
+        if let Some(bytes) = map.get(name).and_then(Value::as_u64) {
+            map.insert(name.to_owned(), amount(bytes).into());
+        }
+    }
+    for value in map.values_mut().filter(|value| value.is_null()) {
+        *value = "none".into();
+    }
+    (!map.is_empty()).then(|| map.into())
+}
+
+/// The fields that have a value.
+fn thing<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
+    let set = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    set.collect::<Map<_, _>>().into()
+}
+
+fn some<T: ToString>(value: Option<&T>) -> Option<Value> {
+    value.map(|value| value.to_string().into())
+}
+
+fn class(class: &Class) -> Value {
+    thing([
+        ("name", some(Some(&class.name))),
+        ("policy", policy(&class.policy)),
+        ("reservation_per_gb", class.reservation_per_gb.map(|rate| rate.get().into())),
+        ("limit_per_gb", class.limit_per_gb.map(|rate| rate.get().into())),
+        ("datastore_class", some(class.datastore_class.as_ref())),
+    ])
+}
+
+fn datastore(store: &Datastore) -> Value {
+    // What was measured or follows from a model is not said by anybody.
+    let set = store.capacity.as_ref().filter(|known| known.source == CapacitySource::Set);
+    thing([
+        ("name", some(Some(&store.name))),
+        ("capacity", set.map(|capacity| capacity.iops.get().into())),
+    ])
+}
+
+fn disk(disk: &Disk) -> Value {
+    thing([
+        ("name", some(Some(&disk.name))),
+        ("datastore", some(Some(&disk.datastore))),
+        ("size", Some(amount(disk.size.0).into())),
+        ("vm", some(disk.vm.as_ref())),
+        ("class", some(disk.class.as_ref())),
+        ("policy", policy(&disk.own_policy)),
+    ])
+}
+
+fn value(written: &Written) -> Value {
+    let Written { classes, datastores, disks } = written;
+    let mut all = Map::new();
+    let mut put = |name: &str, list: Option<Vec<Value>>| {
+        all.extend(list.map(|list| (name.to_owned(), list.into())));
+    };
+    put("classes", classes.as_ref().map(|all| all.iter().map(class).collect()));
+    put("datastores", datastores.as_ref().map(|all| all.iter().map(datastore).collect()));
+    put("disks", disks.as_ref().map(|all| all.iter().map(disk).collect()));
+    json!(all)
+}
+
+pub(in crate::cli) fn as_json(written: &Written) -> Value {
+    value(written)
+}
+
+fn yaml(value: &Value) -> Yaml<'static> {
+    match value {
+        Value::Array(list) => Yaml::Sequence(list.iter().map(yaml).collect()),
+        Value::Object(map) => {
+            let pair = |(key, value): (&String, &Value)| (text(key.clone()), yaml(value));
+            // What a thing is called goes first.
+            let (name, others): (Vec<_>, Vec<_>) = map.iter().partition(|(key, _)| *key == "name");
+            Yaml::Mapping(name.into_iter().chain(others).map(pair).collect::<Mapping<'_>>())
+        }
+        Value::String(string) => text(string.clone()),
+        Value::Number(number) => Yaml::Value(Scalar::Integer(number.as_i64().unwrap_or(i64::MAX))),
+        Value::Bool(bool) => Yaml::Value(Scalar::Boolean(*bool)),
+        Value::Null => Yaml::Value(Scalar::Null),
+    }
+}
+
+fn text(text: String) -> Yaml<'static> {
+    Yaml::Value(Scalar::String(text.into()))
+}
+
+pub(in crate::cli) fn as_yaml(written: &Written) -> String {
+    let mut out = String::new();
+    let dumped = YamlEmitter::new(&mut out).dump(&yaml(&value(written)));
+    dumped.expect("a text takes whatever is written to it, and all keys are texts");
+    out.push('\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read::read_all;
+    use super::*;
+
+    fn written() -> Written {
+        let classes = json!([
+            {"name": "gold", "policy": {"limit_bandwidth": 209_715_200, "limit_read_bandwidth": 1_000_001,
+             "latency_target": "p99.9=1500us", "shares": 4000, "werror": "stop"},
+             "reservation_per_gb": 3, "datastore_class": "ssd", "disks": 1, "reserved_iops": 0},
+            {"name": "on", "policy": {}, "disks": 0, "reserved_iops": 0},
+        ]);
+        let disk = |name: &str, class: Value, own: Value| {
+            json!({"name": name, "state": "serving", "reason": null, "datastore": "1e3", "vm": "0x10",
+                "class": class, "own_policy": own, "size": 10_737_418_240_u64, "policy": {},
+                "effective_policy": null, "overbooked": false, "clients": 1, "nbd_uri": "", "vhost_socket": ""})
+        };
+        let disks = json!([
+            disk("null", json!("on"), json!({"limit": null, "burst": 0})),
+            disk("1.5", Value::Null, json!({})),
+        ]);
+        let read = |value| serde_json::from_value(value);
+        Written {
+            classes: Some(serde_json::from_value(classes).unwrap()),
+            datastores: None,
+            disks: Some(read(disks).unwrap()),
+        }
+    }
+
+    /// Names that look like something else are names.
+    #[test]
+    fn what_is_written_is_read_as_it_was() {
+        let (dir, written) = (tempfile::tempdir().unwrap(), written());
+        let files = [as_yaml(&written), as_json(&written).to_string()];
+        for (at, text) in files.iter().enumerate() {
+            let file = dir.path().join(format!("{at}.yaml"));
+            std::fs::write(&file, text).unwrap();
+            let all = read_all("site".parse().unwrap(), &[file]).unwrap();
+            for (read, class) in all.classes.iter().zip(written.classes.iter().flatten()) {
+                assert_eq!((&read.name, &read.class), (&class.name, &class.settings()), "{text}");
+            }
+            for (read, disk) in all.disks.iter().zip(written.disks.iter().flatten()) {
+                assert_eq!((&read.name, &read.datastore), (&disk.name, &disk.datastore), "{text}");
+                assert_eq!((&read.vm, &read.class), (&disk.vm, &disk.class), "{text}");
+                assert_eq!((read.size, read.policy), (disk.size, disk.own_policy), "{text}");
+            }
+            assert_eq!((all.classes.len(), all.disks.len()), (2, 2));
+        }
+    }
+}
