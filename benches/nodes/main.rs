@@ -1,9 +1,11 @@
 //! What a disk over storage nodes costs, all daemons on this machine, over TCP: the counters beside
-//! plain NBD to the same node, one to six nodes, and many gateways on one node.
+//! plain NBD to the same node, several connections beside one, one to six nodes, and many gateways
+//! on one node.
 //!
 //! Contenders are interleaved: a round has each once, and begins with another. What counts are
 //! medians and ranges over the rounds, and ratios within a round.
 
+mod connections;
 mod crowd;
 mod extension;
 mod measure;
@@ -37,6 +39,8 @@ pub struct Options {
 enum What {
     /// A disk on one node by plain NBD, and striped over the same node: with counters.
     Extension,
+    /// A disk on one node over 1, 2 and 4 connections, in the clear and over TLS.
+    Connections,
     /// A disk over 1 to 6 nodes of the same speed.
     Scaling,
     /// 1, 10 and 100 gateways on one node.
@@ -48,6 +52,7 @@ fn main() {
     for what in &options.what {
         with_lab(&[], |lab| match what {
             What::Extension => extension::run(lab, &options),
+            What::Connections => connections::run(lab, &options),
             What::Scaling => scaling::run(lab, &options),
             What::Crowd => crowd::run(lab, &options),
         });

@@ -1,6 +1,7 @@
 //! The clients that measure.
 
 use crate::servers::{Contender, Running, Way};
+use crate::states::{Side, State};
 use crate::{Direction, Order, Workload};
 use anyhow::{Context, ensure};
 use headgate_lab::process::run;
@@ -96,6 +97,7 @@ impl Tool {
     fn run(
         self,
         workload: &Workload,
+        state: State,
         seconds: u32,
         target: &str,
     ) -> anyhow::Result<serde_json::Value> {
@@ -104,6 +106,10 @@ impl Tool {
             Tool::Fio => Command::new("fio"),
         };
         command.args(self.arguments(workload, seconds, target));
+        if state == State::Polled && self == Tool::Load {
+            command.arg("--spin");
+        }
+        let command = state.place(Side::Client, command);
         tools::json_in(&run(command, Duration::from_secs(u64::from(seconds) + 60))?)
     }
 }
@@ -113,11 +119,12 @@ pub fn measure(
     tool: Tool,
     server: &mut Running,
     workload: &Workload,
+    state: State,
     seconds: u32,
 ) -> anyhow::Result<Sample> {
-    tool.run(workload, WARM_UP, &server.target)?;
+    tool.run(workload, state, WARM_UP, &server.target)?;
     let before = server.cpu_seconds()?;
-    let report = tool.run(workload, seconds, &server.target)?;
+    let report = tool.run(workload, state, seconds, &server.target)?;
     let cpu = server.cpu_seconds()? - before;
     let mut sample = match tool {
         Tool::Fio => from_fio(&report, workload.direction)?,

@@ -9,13 +9,15 @@
 
 mod client;
 mod servers;
+mod states;
 mod table;
 
 use anyhow::{Context, ensure};
 use clap::Parser;
 use client::{Sample, Tool};
 use servers::{Backend, Contender, Storage, Way};
-use std::path::PathBuf;
+use states::State;
+use std::path::{Path, PathBuf};
 
 /// Compares Headgate with qemu-nbd, qemu-storage-daemon and nbdkit on the same file, or on none.
 ///
@@ -48,6 +50,12 @@ struct Options {
     /// Only these ways to the servers; may be repeated.
     #[arg(long, value_enum, default_values_t = [Way::Nbd, Way::VhostUser])]
     way: Vec<Way>,
+    /// Only these states of the machine; may be repeated.
+    #[arg(long, value_enum, default_values_t = [State::Quiet])]
+    state: Vec<State>,
+    /// Only these numbers of requests under way per client; may be repeated.
+    #[arg(long)]
+    depth: Vec<u32>,
     /// The client. fio speaks NBD only, and has no TLS of which it can be told the certificates.
     #[arg(long, value_enum, default_value_t = Tool::Load)]
     client: Tool,
@@ -95,10 +103,14 @@ const fn sequential(name: &'static str, direction: Direction, clients: u32) -> W
     Workload { name, order: Order::Sequential, direction, block_kib: 64, depth: 8, clients }
 }
 
-const WORKLOADS: [Workload; 10] = [
+const WORKLOADS: [Workload; 14] = [
     random("rr4k-1", Direction::Read, 1, 1),
     random("rw4k-1", Direction::Write, 1, 1),
+    random("rr4k-2", Direction::Read, 2, 1),
+    random("rr4k-4", Direction::Read, 4, 1),
+    random("rr4k-8", Direction::Read, 8, 1),
     random("rr4k-32", Direction::Read, 32, 1),
+    random("rr4k-128", Direction::Read, 128, 1),
     random("rw4k-32", Direction::Write, 32, 1),
     sequential("sr64k-8", Direction::Read, 1),
     sequential("sw64k-8", Direction::Write, 1),
@@ -114,9 +126,16 @@ fn main() -> anyhow::Result<()> {
         options.rounds > 0 && options.seconds > 0 && options.size_mib >= 64,
         "rounds and seconds of at least 1, 64 MiB"
     );
-    let workloads: Vec<&Workload> =
-        WORKLOADS.iter().filter(|w| w.name.contains(&options.workload)).collect();
-    ensure!(!workloads.is_empty(), "no workload has '{}' in its name", options.workload);
+    let wanted = |workload: &&Workload| {
+        workload.name.contains(&options.workload)
+            && (options.depth.is_empty() || options.depth.contains(&workload.depth))
+    };
+    let workloads: Vec<&Workload> = WORKLOADS.iter().filter(wanted).collect();
+    ensure!(
+        !workloads.is_empty(),
+        "no workload has '{}' in its name and such a depth",
+        options.workload
+    );
     let dir = tempfile::Builder::new().prefix("headgate-peers-").tempdir_in(&options.dir)?;
     let storage = Storage::prepare(dir.path(), options.size_mib << 20, options.backend)
         .context("preparing what is served")?;
@@ -126,60 +145,87 @@ fn main() -> anyhow::Result<()> {
         .filter(|c| options.way.contains(&c.way()))
         .filter(|c| c.is_headgate() || c.name().contains(&options.server))
         .collect();
-
-    // samples[workload][contender][round]
-    let mut samples: Vec<Vec<Vec<Sample>>> =
-        workloads.iter().map(|_| contenders.iter().map(|_| Vec::new()).collect()).collect();
-    let mut measured = || -> anyhow::Result<()> {
-        for round in 0..options.rounds {
-            for (w, workload) in workloads.iter().enumerate() {
-                let mut line =
-                    format!("round {} of {}, {}:", round + 1, options.rounds, workload.name);
-                for turn in 0..contenders.len() {
-                    let c = (round + turn) % contenders.len();
-                    let mut server = contenders[c].start(dir.path(), &storage)?;
-                    let sample =
-                        client::measure(options.client, &mut server, workload, options.seconds)
-                            .with_context(|| {
-                                format!("{} under {}", contenders[c].name(), workload.name)
-                            })?;
-                    server.stop()?;
-                    line += &format!(
-                        " {} {:.0}/{:.2}",
-                        contenders[c].name(),
-                        sample.iops,
-                        sample.cpu_per_million
-                    );
-                    samples[w][c].push(sample);
-                }
-                // Whoever interrupts a long run has what was measured so far: IOPS and CPU seconds
-                // per million.
-                eprintln!("{line}");
-            }
-        }
-        Ok(())
-    };
-    let end = measured();
-    for (workload, samples) in
-        workloads.iter().zip(&samples).filter(|(_, s)| s.iter().any(|s| !s.is_empty()))
-    {
-        table::print(workload.name, &contenders, samples);
+    println!("{}", states::machine());
+    let before = states::stolen();
+    let cells = options.state.iter().flat_map(|&state| workloads.iter().map(move |&w| (state, w)));
+    let mut cells: Vec<Cell> = cells
+        .map(|(state, workload)| Cell { state, workload, samples: vec![vec![]; contenders.len()] })
+        .collect();
+    let end = measure(&options, &contenders, dir.path(), &storage, &mut cells);
+    cells.retain(|cell| cell.samples.iter().any(|own| !own.is_empty()));
+    for cell in &cells {
+        table::print(cell, &contenders);
+    }
+    table::print_matrix(&cells, &contenders);
+    if let (Some((stolen, all)), Some((later, all_later))) = (before, states::stolen()) {
+        let part = (later - stolen) / (all_later - all).max(1.0);
+        println!(
+            "\nStolen by the hypervisor meanwhile: {:.1} % of the processors' time.",
+            part * 100.0
+        );
     }
     end?;
     println!("\nCommand lines:");
     for contender in &contenders {
-        println!(
-            "- {}: `{}`",
-            contender.name(),
-            contender.command_line(dir.path(), &storage).join("; ")
-        );
+        let lines = contender.command_line(dir.path(), &storage).join("; ");
+        println!("- {}: `{lines}`", contender.name());
     }
     for workload in &workloads {
-        println!(
-            "- client, {}: `{}`",
-            workload.name,
-            options.client.command_line(workload, options.seconds, "TARGET")
-        );
+        let line = options.client.command_line(workload, options.seconds, "TARGET");
+        println!("- client, {}: `{line}`", workload.name);
+    }
+    Ok(())
+}
+
+/// A workload in a state.
+pub struct Cell {
+    /// The state.
+    pub state: State,
+    /// The workload.
+    pub workload: &'static Workload,
+    /// By contender and round.
+    pub samples: Vec<Vec<Sample>>,
+}
+
+/// Measures all cells, round by round. Whoever interrupts a long run has what was measured so far:
+/// a line for each cell and round, with IOPS and CPU seconds per million.
+fn measure(
+    options: &Options,
+    contenders: &[Contender],
+    dir: &Path,
+    storage: &Storage,
+    cells: &mut [Cell],
+) -> anyhow::Result<()> {
+    for round in 0..options.rounds {
+        for Cell { state, workload, samples } in &mut *cells {
+            let mut line = format!(
+                "round {} of {}, {} {}:",
+                round + 1,
+                options.rounds,
+                state.name(),
+                workload.name
+            );
+            for turn in 0..contenders.len() {
+                let c = (round + turn) % contenders.len();
+                let mut server = contenders[c].start(dir, storage, *state)?;
+                let ongoing = state.begin(server.id(), dir)?;
+                let sample =
+                    client::measure(options.client, &mut server, workload, *state, options.seconds)
+                        .with_context(|| {
+                            format!("{} under {}", contenders[c].name(), workload.name)
+                        })?;
+                drop(ongoing);
+                server.stop()?;
+                line += &format!(
+                    " {} {:.0}/{:.2}",
+                    contenders[c].name(),
+                    sample.iops,
+                    sample.cpu_per_million
+                );
+                samples[c].push(sample);
+            }
+            eprintln!("{line}");
+        }
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The servers: how each is started on the file.
 
+use crate::states::{Side, State};
 use anyhow::{Context, ensure};
 use headgate_lab::nbd::Handshake;
 use headgate_lab::process::{Process, run};
@@ -215,6 +216,11 @@ impl Running {
         tree_cpu_seconds(self.process.id())
     }
 
+    /// The server's process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Ends the server in good order: the next one needs the lock on the file.
     pub fn stop(mut self) -> anyhow::Result<()> {
         self.process.terminate(START)
@@ -324,11 +330,12 @@ impl Contender {
     }
 
     /// Starts the server and waits until it can be reached.
-    pub fn start(self, dir: &Path, storage: &Storage) -> anyhow::Result<Running> {
+    pub fn start(self, dir: &Path, storage: &Storage, state: State) -> anyhow::Result<Running> {
         let socket = self.socket(dir);
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
         let address = format!("127.0.0.1:{port}");
-        let mut process = launch(self.name(), self.command(dir, storage, &port)?, dir)?;
+        let command = state.place(Side::Server, self.command(dir, storage, &port)?);
+        let mut process = launch(self.name(), command, dir)?;
         wait_for(self.name(), START, || {
             process.ensure_running()?;
             Ok(match self.way() {

@@ -1,13 +1,18 @@
 //! A striped disk's policy is set at its gateway, and its nodes keep it: as far as the gateway's
 //! certificate reaches, also where a node was away, and for nobody who may not say so.
 
+use crate::remote::{MIXED, load_to_end};
 use anyhow::{Context, ensure};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::stripes::{Node, WIDE};
-use headgate_lab::tls::{certificates, issue};
+use headgate_lab::tls::{Inside, certificates, issue};
 use headgate_lab::{Lab, Server, wait_for, with_lab};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -234,5 +239,105 @@ fn a_policy_follows_a_disk_that_moves() {
         ensure!(answers(&gateway, "disk")?.iter().all(|said| said == "taken"));
         ensure!(promised(&nodes[2], "disk")?.0 == Some(220), "it is not told any more");
         gateway.stop()
+    });
+}
+
+/// The option by which a gateway says a policy, as `docs/nbd-counters.md` has it: by one lease.
+fn announcement(epoch: u64, shares: u64) -> Vec<u8> {
+    let policy = format!("{{\"shares\": {shares}}}");
+    let data = [
+        &[0, 1][..],
+        &[7; 16],
+        &1_u64.to_be_bytes(),
+        &[9; 16],
+        &epoch.to_be_bytes(),
+        &[0, 3, 0, 4],
+        b"more",
+        policy.as_bytes(),
+    ]
+    .concat();
+    let len = data.len() as u32;
+    [b"IHAVEOPT", &0x4847_0002_u32.to_be_bytes()[..], &len.to_be_bytes(), &data].concat()
+}
+
+/// What came of what a peer announced.
+#[derive(Default)]
+struct Heard {
+    taken: AtomicU64,
+    too_fast: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// Announces another policy again and again over one connection, as fast as it is answered.
+fn announce(socket: &Path, epochs: &AtomicU64, heard: &Heard) -> anyhow::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(MINUTE))?;
+    stream.read_exact(&mut [0; 18])?;
+    stream.write_all(&[0, 0, 0, 3])?;
+    while !heard.stop.load(Ordering::Relaxed) {
+        let epoch = epochs.fetch_add(1, Ordering::Relaxed);
+        stream.write_all(&announcement(epoch, epoch % 400 + 1))?;
+        let mut head = [0; 20];
+        stream.read_exact(&mut head)?;
+        let mut text = vec![0; u32::from_be_bytes(head[16..].try_into()?) as usize];
+        stream.read_exact(&mut text)?;
+        let text = String::from_utf8_lossy(&text);
+        match head[12..16] {
+            [0, 0, 0, 1] => heard.taken.fetch_add(1, Ordering::Relaxed),
+            // Of two that come at once the later one holds.
+            _ if text.contains("a later policy") => 0,
+            _ => {
+                ensure!(text.contains("changes policies faster"), "{head:x?}: {text}");
+                heard.too_fast.fetch_add(1, Ordering::Relaxed)
+            }
+        };
+    }
+    Ok(())
+}
+
+/// A peer changes a policy over many connections as fast as it can: its changes are held to a rate,
+/// and the node's other users are served.
+#[test]
+fn a_peer_that_changes_policies_all_the_time_has_few_of_them_written() {
+    with_lab(&["openssl"], |lab| {
+        let [node_tls, tls, _] = pki(lab)?;
+        let nodes = nodes(lab, &node_tls)?;
+        let node = &nodes[0];
+        let inside = Inside::start(&lab.dir().join("inside.sock"), &node.address, &tls)?;
+        let (epochs, heard, begin) = (AtomicU64::new(1), Heard::default(), Instant::now());
+        thread::scope(|scope| {
+            let peers: Vec<_> = (0..28)
+                .map(|_| scope.spawn(|| announce(&inside.socket, &epochs, &heard)))
+                .collect();
+            let others = wait_for("the peer should be too fast", MINUTE, || {
+                let refused = heard.too_fast.load(Ordering::Relaxed) > 50;
+                Ok((refused || peers.iter().any(|peer| peer.is_finished())).then_some(()))
+            })
+            .and_then(|()| {
+                // The node's operator, and a guest of another disk.
+                for shares in 1..20 {
+                    node.daemon.command(&[
+                        "disk",
+                        "set",
+                        "third",
+                        &format!("--shares={shares}"),
+                    ])?;
+                }
+                load_to_end(&node.daemon, "disk", MIXED)
+            });
+            heard.stop.store(true, Ordering::Relaxed);
+            for peer in peers {
+                peer.join().expect("a peer does not panic")?;
+            }
+            others
+        })?;
+        let (taken, seconds) = (heard.taken.load(Ordering::Relaxed), begin.elapsed().as_secs_f64());
+        let too_fast = heard.too_fast.load(Ordering::Relaxed);
+        eprintln!("{taken} changes in {seconds:.1} s, {too_fast} refused");
+        // A burst, and so many a second.
+        ensure!(taken as f64 <= 21.0 + 10.0 * seconds, "{taken} changes in {seconds:.1} s");
+        ensure!(taken > 20 && too_fast > 50, "{taken} changes, {too_fast} refused");
+        ensure!(promised(node, "third")?.1 == 19, "the operator's change is lost");
+        Ok(())
     });
 }

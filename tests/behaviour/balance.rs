@@ -80,7 +80,7 @@ fn what_is_advised_by_load_is_carried_out_and_the_disks_serve_on() {
         add(3)?;
         let disks = ["d1", "d2", "d3", "d4"];
         for disk in disks {
-            let place = ["--datastore=array3", "--class=pod", "--size=16M"];
+            let place = ["--datastore=array3", "--datastore-class=pod", "--size=16M"];
             daemon.command(&[&["disk", "create", disk], &place[..]].concat())?;
         }
         let load = |depth: u32| -> anyhow::Result<Vec<Process>> {

@@ -256,6 +256,51 @@ fn hosts_that_share_a_device_have_their_leases_in_etcd_which_may_die() {
     });
 }
 
+/// A member of three that dies is no reason to stop, whichever it is; two are, until one is back.
+#[test]
+fn hosts_keep_their_disks_while_members_of_etcd_die() {
+    with_lab(&["losetup"], |lab| {
+        let Some(device) = device(lab)? else { return Ok(()) };
+        let mut members = Etcd::cluster::<3>(lab)?;
+        let urls = members.each_ref().map(Etcd::url).join(",");
+        let start = |name: &str| -> anyhow::Result<Headgate> {
+            let daemon = Headgate::start_as(lab, name, &[], &["--etcd", &urls])?;
+            daemon.command(&["datastore", "add", "shared", "--block", text(&device.0)])?;
+            Ok(daemon)
+        };
+        let [mut one, mut two] = [start("one")?, start("two")?];
+        one.command(&["disk", "create", "db", "--datastore=shared"])?;
+        let mut writer = Writer::new(lab);
+        writer.checks(&one)?;
+        for member in &mut members {
+            member.kill()?;
+            // Longer than a lease's term.
+            sleep(Duration::from_secs(12));
+            ensure!(is_serving(&one)?, "{:?}", state(&one)?);
+            refused(&two, &one, &TAKE)?;
+            writer.checks(&one)?;
+            member.start_again()?;
+        }
+        let metrics = one.metrics()?;
+        ensure!(metrics.plain("headgate_leases_lost_total")? == 0.0, "it lost a lease");
+        // Two that cannot agree with anybody promise nothing.
+        let [first, second, _] = &mut members;
+        writer.is_cut_off_by(&mut one, |one| {
+            first.kill()?;
+            second.kill()?;
+            wait_for("the disk should stop", MINUTE, || Ok((!is_serving(one)?).then_some(())))
+        })?;
+        first.start_again()?;
+        wait_for("the disk should go on", MINUTE, || Ok(is_serving(&one)?.then_some(())))?;
+        writer.checks(&one)?;
+        refused(&two, &one, &TAKE)?;
+        one.stop()?;
+        two.command(&TAKE)?;
+        writer.checks(&two)?;
+        two.stop()
+    });
+}
+
 /// etcd's user, as the file of `--etcd-credentials` has it.
 const LOGIN: &str = "hg:pass:word";
 

@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::nbd::{self, Client, Handshake};
 use headgate_lab::{Lab, Server, wait_for, with_lab};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -64,6 +64,54 @@ fn a_thousand_clients_are_served_over_twenty_disks() {
         ensure!(metrics.plain("headgate_nbd_connections")? == 1000.0);
         ensure!(metrics.plain("headgate_nbd_refused_total")? == 0.0);
         drop(clients);
+        daemon.ensure_running()?;
+        daemon.stop()
+    });
+}
+
+/// The head of a vhost-user message: `GET_FEATURES`, version 1, nothing follows.
+const GET_FEATURES: [u8; 12] = [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+
+/// Asks what the device offers.
+fn features(mut front_end: &UnixStream) -> anyhow::Result<u64> {
+    front_end.write_all(&GET_FEATURES)?;
+    let mut answer = [0; 20];
+    front_end.read_exact(&mut answer)?;
+    Ok(u64::from_le_bytes(answer[12..].try_into()?))
+}
+
+#[test]
+fn two_hundred_front_ends_that_are_silent_take_no_thread_each() {
+    with_lab(&[], |lab| {
+        let disks = names("disk", 200);
+        let mut daemon = daemon(lab, &[], &[], &disks)?;
+        let before = daemon.threads()?;
+        let connect = |disk: &String| -> anyhow::Result<UnixStream> {
+            let front_end = UnixStream::connect(daemon.vhost_socket(disk))?;
+            front_end.set_read_timeout(Some(PATIENCE))?;
+            Ok(front_end)
+        };
+        let front_ends: Vec<UnixStream> = disks.iter().map(connect).collect::<Result<_, _>>()?;
+        for front_end in &front_ends {
+            ensure!(features(front_end)? != 0);
+        }
+        // Those that handled messages end when there are none.
+        wait_for("threads should end", PATIENCE, || {
+            Ok((daemon.threads()? <= before + 5).then_some(()))
+        })?;
+        // Whoever says half a word holds up a thread, and nobody else.
+        let (slow, quick) = front_ends.split_at(50);
+        for mut front_end in slow {
+            front_end.write_all(&GET_FEATURES[..5])?;
+        }
+        for front_end in quick {
+            ensure!(features(front_end)? != 0);
+        }
+        for mut front_end in slow {
+            front_end.write_all(&GET_FEATURES[5..])?;
+            front_end.read_exact(&mut [0; 20])?;
+        }
+        drop(front_ends);
         daemon.ensure_running()?;
         daemon.stop()
     });

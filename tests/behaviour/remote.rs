@@ -146,7 +146,7 @@ fn other_servers_are_served_from_too() {
         let file = lab.dir().join("file.raw");
         tools::sparse_file(&file, 64 << 20)?;
         let file = file.display().to_string();
-        let servers: [&[&str]; 4] = [
+        let servers: [&[&str]; 5] = [
             &["nbdkit", "-f", "-U", "SOCKET", "memory", "64M"],
             &[
                 "nbdkit",
@@ -175,12 +175,18 @@ fn other_servers_are_served_from_too() {
                 "fuamode=emulate",
             ],
             &["qemu-nbd", "-t", "-k", "SOCKET", "-f", "raw", &file],
+            &["qemu-nbd", "-t", "-e", "8", "-k", "SOCKET", "-f", "raw", &file],
         ];
-        for (n, words) in servers.iter().enumerate() {
+        // As many as they can have: nbdkit's filter does one request at a time, and qemu-nbd has
+        // one client unless it is told to share.
+        let connections = [4, 4, 4, 1, 4];
+        for (n, (words, connections)) in servers.iter().zip(connections).enumerate() {
             let mut server = Peer::start(lab, words)?;
             let host = Headgate::start_as(lab, &format!("host{n}"), &[], &[])?;
-            host.command(&["datastore", "add", "far", "--nbd", &uri(&server.socket)])?;
+            let add = ["datastore", "add", "far", "--nbd", &uri(&server.socket)];
+            host.command(&[&add[..], &["--connections=4"]].concat())?;
             create(&host, "disk", "", &[])?;
+            are_there(&host, "disk", connections).with_context(|| words.join(" "))?;
             let mixed = if n == 1 { MIXED.replace("512:10,", "") } else { MIXED.to_owned() };
             load_to_end(&host, "disk", &mixed).with_context(|| words.join(" "))?;
             server.process.kill()?;
@@ -189,16 +195,28 @@ fn other_servers_are_served_from_too() {
     });
 }
 
-/// Kills a server under a client of a host that reaches it by this URI.
+/// Waits until a disk has so many connections to each of its servers.
+pub fn are_there(host: &Headgate, disk: &str, connections: u64) -> anyhow::Result<()> {
+    wait_for("connections should be there", PATIENCE, || {
+        let shown = host.json(&["disk", "show", disk])?;
+        let servers = shown["connection"]["servers"].as_array().context("no servers")?.clone();
+        let all = servers.iter().all(|server| server["connections"] == connections);
+        Ok(all.then_some(()))
+    })
+}
+
+/// Kills a server under a client of a host that reaches it by this URI, over so many connections.
 pub fn survives_its_server(
     lab: &Lab,
     mut server: Headgate,
     uri: &str,
+    connections: u64,
     host_words: &[&str],
 ) -> anyhow::Result<()> {
     server.command(&["disk", "create", "volume", "--size", "64M"])?;
     let host = Headgate::start_as(lab, "host", &[], host_words)?;
-    host.command(&["datastore", "add", "far", "--nbd", uri])?;
+    let connections = format!("--connections={connections}");
+    host.command(&["datastore", "add", "far", "--nbd", uri, &connections])?;
     create(&host, "disk", "volume", &[])?;
     let words = "--verify --seconds 3600 --read-percent 50 --write-zeroes-percent 10 --block-size 4k:70,64k:30 --timeout 60";
     let log = lab.dir().join("load.log");
@@ -234,7 +252,7 @@ fn a_server_killed_again_and_again_under_load_loses_nothing() {
     with_lab(&["qemu-io"], |lab| {
         let server = Headgate::start(lab)?;
         let uri = uri(server.nbd_socket());
-        survives_its_server(lab, server, &uri, &[])
+        survives_its_server(lab, server, &uri, 1, &[])
     });
 }
 
@@ -243,7 +261,7 @@ fn over_tcp_too() {
     with_lab(&["qemu-io"], |lab| {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let server = Headgate::start_as(lab, "server", &[], &["--nbd-listen", &address])?;
-        survives_its_server(lab, server, &format!("nbd://{address}"), &[])
+        survives_its_server(lab, server, &format!("nbd://{address}"), 3, &[])
     });
 }
 

@@ -2,16 +2,17 @@
 //! reached over TCP: what guests and clients see of it, and of nodes that die or are cut off.
 
 use crate::guest;
-use crate::remote::{MIXED, load_to_end, wait_until};
+use crate::remote::{MIXED, are_there, load_to_end, wait_until};
 use anyhow::{Context, ensure};
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU, Start, boot_disk};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::process;
 use headgate_lab::stripes::{Gateway, Node, WIDE};
-use headgate_lab::tls::{certificates, issue};
+use headgate_lab::tls::both_roles;
 use headgate_lab::writer::Writer;
 use headgate_lab::{Lab, Server, tools, wait_for, with_lab};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -39,15 +40,6 @@ fn content(lab: &Lab, daemon: &Headgate) -> anyhow::Result<String> {
     }
     tools::nbdcopy(&daemon.nbd_uri("disk"), text(&path))?;
     tools::sha256(&path)
-}
-
-/// A directory with certificates of a server at 127.0.0.1 and of a client.
-pub fn both_roles(lab: &Lab) -> anyhow::Result<PathBuf> {
-    let [authority, dir] = ["authority", "tls"].map(|at| lab.dir().join(at));
-    certificates(&["init", text(&authority)])?;
-    issue(&authority, "server", "127.0.0.1", &dir)?;
-    issue(&authority, "client", "gw1.example", &dir)?;
-    Ok(dir)
 }
 
 /// Nodes whose disks are files in memory, each with an export `disk` of this size.
@@ -79,9 +71,20 @@ pub fn gateway_of(
     servers: &[String],
     words: &[&str],
 ) -> anyhow::Result<Headgate> {
+    gateway_over(lab, disk, 1, servers, words)
+}
+
+/// The same with so many connections to each server.
+fn gateway_over(
+    lab: &Lab,
+    disk: &str,
+    connections: u8,
+    servers: &[String],
+    words: &[&str],
+) -> anyhow::Result<Headgate> {
     let daemon = Headgate::start_as(lab, &format!("gateway-{disk}"), &[], words)?;
     let add = ["datastore", "add", WIDE, "--stripe", &servers.join(","), "--stripe-unit=64K"];
-    daemon.command(&add)?;
+    daemon.command(&[&add[..], &[&format!("--connections={connections}")]].concat())?;
     daemon.command(&["disk", "create", disk, "--datastore", WIDE, "--export", disk])?;
     Ok(daemon)
 }
@@ -89,7 +92,7 @@ pub fn gateway_of(
 #[test]
 fn a_guest_works_on_a_disk_over_three_nodes() {
     with_lab(&[QEMU, "nbdcopy", "qemu-img", "openssl"], |lab| {
-        let dir = both_roles(lab)?;
+        let dir = both_roles(lab.dir())?;
         let tls = ["--nbd-tls", text(&dir)];
         let nodes = nodes(lab, 3, "23M", &tls)?;
         let mut gateway = gateway(lab, &uris("nbds", &nodes), &tls)?;
@@ -114,7 +117,7 @@ fn a_guest_works_on_a_disk_over_three_nodes() {
 fn a_guest_boots_from_a_disk_over_three_nodes() {
     let programs = [QEMU, "syslinux", "mcopy", "mkfs.vfat", "nbdcopy", "openssl"];
     with_lab(&programs, |lab| {
-        let dir = both_roles(lab)?;
+        let dir = both_roles(lab.dir())?;
         let tls = ["--nbd-tls", text(&dir)];
         let mut nodes = nodes(lab, 3, "49M", &tls)?;
         let mut gateway = gateway(lab, &uris("nbds", &nodes), &tls)?;
@@ -139,10 +142,11 @@ fn a_guest_boots_from_a_disk_over_three_nodes() {
 #[test]
 fn nodes_killed_again_and_again_lose_nothing_that_was_flushed() {
     with_lab(&["openssl"], |lab| {
-        let dir = both_roles(lab)?;
+        let dir = both_roles(lab.dir())?;
         let tls = ["--nbd-tls", text(&dir)];
         let mut nodes = nodes(lab, 3, "9M", &tls)?;
-        let gateway = gateway(lab, &uris("nbds", &nodes), &tls)?;
+        let gateway = gateway_over(lab, "disk", 3, &uris("nbds", &nodes), &tls)?;
+        are_there(&gateway, "disk", 3)?;
         let writer = Writer::new(gateway.nbd_socket(), "disk", 3, 4096).with_refused_flushes();
         let progress = writer.progress();
         thread::scope(|scope| {
@@ -261,7 +265,7 @@ fn a_node_that_is_cut_off_for_a_minute_is_waited_for_and_others_go_on() {
         let far = Node { daemon, address: "169.254.77.2:10809".into() };
         far.disk("disk", &["--size=9M"])?;
         nodes.insert(1, far);
-        let gateway = gateway(lab, &uris("nbd", &nodes), &[])?;
+        let gateway = gateway_over(lab, "disk", 2, &uris("nbd", &nodes), &[])?;
         // As guests' disks are set whose users would rather wait than see an error.
         gateway.command(&["disk", "set", "disk", "--werror=stop", "--rerror=stop"])?;
         gateway.command(&["disk", "create", "near", "--size=16M"])?;
@@ -333,6 +337,41 @@ fn plain_clients_use_a_node_beside_gateways() {
     });
 }
 
+/// A node's window is that of its datastore, as of its last answer.
+fn windows_are_shown(gateway: &Headgate, nodes: &[Node]) -> anyhow::Result<()> {
+    let windows = || -> anyhow::Result<BTreeMap<String, u64>> {
+        let shown = gateway.json(&["node", "list"])?;
+        let shown = shown.as_array().context("no list")?.clone();
+        let window = |node: &serde_json::Value| {
+            let said = node["disks"][0]["connection"]["window_thousandths"].as_u64();
+            ensure!(said == node["window_thousandths"].as_u64(), "{node}");
+            let server = node["server"].as_str().context("no server")?;
+            Ok((server.to_owned(), said.context("no window")?))
+        };
+        shown.iter().map(window).collect()
+    };
+    for node in nodes {
+        let depth = node.daemon.json(&["datastore", "show", "array"])?["queue_depth"].as_u64();
+        let said = windows()?.get(&format!("nbd://{}/", node.address)).copied();
+        ensure!(said == depth.map(|depth| depth * 1_000), "{said:?} of {depth:?}");
+    }
+    let depths = [7_u64, 90, 33];
+    for (node, depth) in nodes.iter().zip(depths) {
+        let depth = format!("--queue-depth={depth}");
+        node.daemon.command(&["datastore", "set", "array", &depth])?;
+    }
+    load_to_end(gateway, "disk", "--verify --seconds 1 --read-percent 50 --block-size 64k")?;
+    let expected: BTreeMap<String, u64> = nodes
+        .iter()
+        .zip(depths)
+        .map(|(node, depth)| (format!("nbd://{}/", node.address), depth * 1_000))
+        .collect();
+    ensure!(windows()? == expected, "{:?}", windows()?);
+    let text = gateway.command(&["node", "show", &format!("nbd://{}", nodes[0].address)])?;
+    ensure!(text.contains("7.0 requests"), "{text}");
+    Ok(())
+}
+
 /// Who lies on which server, in words, in numbers and as metrics; and one more server.
 fn nodes_are_shown(gateway: &Headgate, nodes: &[Node]) -> anyhow::Result<()> {
     let shown = gateway.json(&["node", "list"])?;
@@ -348,6 +387,7 @@ fn nodes_are_shown(gateway: &Headgate, nodes: &[Node]) -> anyhow::Result<()> {
     ensure!(shown[0]["disks"][0]["elsewhere"]["ios"] == others, "{}", shown[0]);
     let text = gateway.command(&["node", "show", &format!("nbd://{}", nodes[0].address)])?;
     ensure!(text.contains("connected") && text.contains("0 of 3"), "{text}");
+    windows_are_shown(gateway, nodes)?;
     let unknown = gateway.command(&["node", "show", "nbd://nobody"]).err().context("shown")?;
     ensure!(format!("{unknown:#}").contains(&nodes[0].address), "{unknown:#}");
     let metrics = gateway.metrics()?;
@@ -355,6 +395,7 @@ fn nodes_are_shown(gateway: &Headgate, nodes: &[Node]) -> anyhow::Result<()> {
         "headgate_disk_server_connected",
         "headgate_disk_server_latency_seconds",
         "headgate_disk_server_received_total",
+        "headgate_disk_server_window_requests",
     ] {
         ensure!(metrics.of_disk(metric, "disk")? > 0.0, "{metric}");
     }

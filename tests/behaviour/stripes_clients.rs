@@ -1,12 +1,13 @@
 //! The NBD clients that people use, on exports of nodes over which two gateways have striped disks
 //! that are busy: plain, and over TLS. Each reads the bytes that it should, and so do the gateways.
 
-use crate::stripes::{both_roles, gateway_of, nodes, run, text, uris};
+use crate::stripes::{gateway_of, nodes, run, text, uris};
 use anyhow::{Context, ensure};
 use headgate_lab::ledger::splitmix;
 use headgate_lab::nbd::Handshake;
 use headgate_lab::process::Process;
 use headgate_lab::stripes::Node;
+use headgate_lab::tls::both_roles;
 use headgate_lab::writer::{Writer, beside};
 use headgate_lab::{Lab, Server, tools, wait_for, with_lab};
 use std::fs;
@@ -222,7 +223,7 @@ fn the_clients_that_people_use_are_served_beside_gateways() {
 #[test]
 fn so_they_are_over_tls() {
     with_lab(&PROGRAMS, |lab| {
-        let dir = both_roles(lab)?;
+        let dir = both_roles(lab.dir())?;
         beside_gateways(lab, "nbds", Some(&dir))
     });
 }

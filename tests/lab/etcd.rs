@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// One server, alone in its cluster.
+/// One server: alone, or a member of a cluster.
 pub struct Etcd {
     program: PathBuf,
     dir: PathBuf,
     ports: [u16; 3],
     scheme: &'static str,
+    /// Its name in its cluster, and the cluster: `NAME=URL` of each member.
+    member: (String, String),
     arguments: Vec<String>,
     process: Process,
 }
@@ -37,10 +39,37 @@ fn url(scheme: &str, port: u16) -> String {
 impl Etcd {
     /// Starts a server and waits until it listens.
     pub fn start(lab: &Lab) -> anyhow::Result<Etcd> {
-        let (program, dir) = (program()?, lab.subdir("etcd")?);
         let ports = [free_port()?, free_port()?, free_port()?];
-        let process = launch(&program, &dir, ports, "http", &[])?;
-        Ok(Etcd { program, dir, ports, scheme: "http", arguments: Vec::new(), process })
+        let cluster = format!("default={}", url("http", ports[1]));
+        Etcd::launched(lab.subdir("etcd")?, ports, ("default".to_owned(), cluster))
+    }
+
+    /// Starts the members of a cluster, and waits until they have a leader.
+    pub fn cluster<const N: usize>(lab: &Lab) -> anyhow::Result<[Etcd; N]> {
+        let ports = (0..N).map(|_| Ok([free_port()?, free_port()?, free_port()?]));
+        let ports: Vec<[u16; 3]> = ports.collect::<anyhow::Result<_>>()?;
+        let named = ports.iter().enumerate();
+        let named = named.map(|(n, ports)| format!("etcd{n}={}", url("http", ports[1])));
+        let cluster = named.collect::<Vec<_>>().join(",");
+        let members = ports.into_iter().enumerate().map(|(n, ports)| {
+            let name = format!("etcd{n}");
+            Etcd::launched(lab.subdir(&name)?, ports, (name, cluster.clone()))
+        });
+        let members: Vec<Etcd> = members.collect::<anyhow::Result<_>>()?;
+        members.iter().try_for_each(Etcd::await_health)?;
+        members.try_into().ok().context("as many as were started")
+    }
+
+    fn launched(dir: PathBuf, ports: [u16; 3], member: (String, String)) -> anyhow::Result<Etcd> {
+        let (program, scheme, arguments) = (program()?, "http", Vec::new());
+        let process = launch(&program, &dir, ports, scheme, &member, &arguments)?;
+        Ok(Etcd { program, dir, ports, scheme, member, arguments, process })
+    }
+
+    fn await_health(&self) -> anyhow::Result<()> {
+        wait_for("etcd should be healthy", Duration::from_secs(60), || {
+            Ok(is_healthy(self.ports[2]).then_some(()))
+        })
     }
 
     /// From now on it asks everybody who he is, and lets one in that has this password, to what is
@@ -102,13 +131,11 @@ impl Etcd {
         self.process.kill()
     }
 
-    /// Starts it again on what it stored, and waits until it has elected itself and answers.
+    /// Starts it again on what it stored, and waits until there is a leader and it answers.
     pub fn start_again(&mut self) -> anyhow::Result<()> {
-        self.process = launch(&self.program, &self.dir, self.ports, self.scheme, &self.arguments)?;
-        let port = self.ports[2];
-        wait_for("etcd should be healthy", Duration::from_secs(60), || {
-            Ok(is_healthy(port).then_some(()))
-        })
+        let Etcd { program, dir, ports, scheme, member, arguments, .. } = self;
+        self.process = launch(program, dir, *ports, scheme, member, arguments)?;
+        self.await_health()
     }
 }
 
@@ -131,6 +158,7 @@ fn launch(
     dir: &Path,
     ports: [u16; 3],
     scheme: &str,
+    (name, cluster): &(String, String),
     arguments: &[String],
 ) -> anyhow::Result<Process> {
     // Its health is told without TLS.
@@ -140,7 +168,7 @@ fn launch(
     command
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("default={peer}"), "--data-dir"])
+        .args(["--name", name, "--initial-cluster", cluster, "--data-dir"])
         .arg(dir.join("data"))
         .args(["--listen-metrics-urls", &health])
         .args(arguments);

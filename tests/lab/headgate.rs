@@ -138,6 +138,11 @@ impl Headgate {
         line.trim().trim_end_matches(" kB").parse().with_context(|| line.to_owned())
     }
 
+    /// How many threads the daemon has.
+    pub fn threads(&self) -> anyhow::Result<usize> {
+        Ok(std::fs::read_dir(format!("/proc/{}/task", self.pid()))?.count())
+    }
+
     /// The daemon's process id.
     pub fn pid(&self) -> u32 {
         self.process.id()

@@ -15,6 +15,7 @@
 pub mod allocation;
 pub mod beside;
 pub mod booted;
+pub mod browser;
 pub mod counted;
 pub mod etcd;
 pub mod faulty_fs;
@@ -33,6 +34,7 @@ pub mod peer;
 pub mod power;
 pub mod premise;
 pub mod process;
+pub mod prometheus;
 pub mod qtest;
 pub mod sample;
 pub mod stolen;

@@ -50,6 +50,22 @@ impl Metrics {
         Ok(values.iter().sum())
     }
 
+    /// The sum of a metric over all that it is told apart by, where these labels are among it.
+    ///
+    /// # Errors
+    /// There is no such metric.
+    pub fn sum(&self, metric: &str, labels: &[&str]) -> anyhow::Result<f64> {
+        let values = self.text.lines().filter(|line| {
+            line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{'))
+                && labels.iter().all(|label| line.contains(label))
+        });
+        let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse().ok());
+        let values: Option<Vec<f64>> = values.map(value).collect();
+        let values = values.with_context(|| format!("{metric} is no number in\n{}", self.text))?;
+        ensure!(!values.is_empty(), "no {metric} with {labels:?} in\n{}", self.text);
+        Ok(values.iter().sum())
+    }
+
     /// The value of a metric without labels, such as `headgate_leases_lost_total`.
     pub fn plain(&self, metric: &str) -> anyhow::Result<f64> {
         let mut values = self.text.lines().filter_map(|line| {

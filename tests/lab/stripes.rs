@@ -8,6 +8,8 @@ use crate::{Lab, Server};
 use anyhow::Context;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::spawn;
 
 /// The datastore's name on each node.
@@ -144,6 +146,66 @@ fn stand_between(mut client: TcpStream, node: &str) -> io::Result<()> {
         client.write_all(&answer)?;
     }
     server.write_all(&head)?;
+    carry(server, client)
+}
+
+/// Stands between a gateway and a node, and lets connections through until it is told to stop.
+pub struct Turnstile {
+    /// Where it listens.
+    pub address: String,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// So many more go through.
+    left: AtomicU64,
+    held: AtomicU64,
+}
+
+impl Turnstile {
+    /// In front of the node at this address. It ends with the process.
+    pub fn start(node: &str) -> anyhow::Result<Turnstile> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?.to_string();
+        let shared = Arc::new(Shared { left: AtomicU64::new(u64::MAX), held: AtomicU64::new(0) });
+        let (node, here) = (node.to_owned(), shared.clone());
+        spawn(move || {
+            let mut waiting = Vec::new();
+            for client in listener.incoming().map_while(Result::ok) {
+                let through = here
+                    .left
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+                if through.is_err() {
+                    waiting.push(client);
+                    here.held.fetch_add(1, Ordering::SeqCst);
+                    continue;
+                }
+                let node = node.clone();
+                // Whoever goes away goes away.
+                spawn(move || {
+                    drop(TcpStream::connect(node).and_then(|server| carry(server, client)))
+                });
+            }
+        });
+        Ok(Turnstile { address, shared })
+    }
+
+    /// So many more connections go through; the others are taken, and hear nothing.
+    pub fn admit(&self, connections: u64) {
+        self.shared.held.store(0, Ordering::SeqCst);
+        self.shared.left.store(connections, Ordering::SeqCst);
+    }
+
+    /// Whether it holds a connection since it was told last.
+    pub fn holds(&self) -> bool {
+        self.shared.held.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// Carries what both sides say, until one of them ends.
+fn carry(mut server: TcpStream, mut client: TcpStream) -> io::Result<()> {
+    server.set_nodelay(true)?;
+    client.set_nodelay(true)?;
     let (mut to, mut from) = (server.try_clone()?, client.try_clone()?);
     let up = spawn(move || {
         let copied = io::copy(&mut from, &mut to);

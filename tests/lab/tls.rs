@@ -33,6 +33,15 @@ pub fn issue(authority: &Path, role: &str, name: &str, out: &Path) -> anyhow::Re
     certificates(&words).map(drop)
 }
 
+/// A directory below this one with certificates of a server at 127.0.0.1 and of a client.
+pub fn both_roles(below: &Path) -> anyhow::Result<PathBuf> {
+    let [authority, dir] = ["authority", "tls"].map(|at| below.join(at));
+    certificates(&["init", authority.to_str().context("no UTF-8")?])?;
+    issue(&authority, "server", "127.0.0.1", &dir)?;
+    issue(&authority, "client", "gw1.example", &dir)?;
+    Ok(dir)
+}
+
 /// A client's flags, and that it wants TLS.
 fn start_tls() -> Vec<u8> {
     let mut said = CLIENT_FLAGS.to_be_bytes().to_vec();

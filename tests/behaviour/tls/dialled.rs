@@ -42,7 +42,7 @@ fn a_server_killed_again_and_again_loses_nothing_over_tls() {
         let words = [&["--nbd-listen", &address][..], &tls(&dir)].concat();
         let server = Headgate::start_as(lab, "server", &[], &words)?;
         let uri = format!("nbds://{address}?tls-hostname={NODE}");
-        survives_its_server(lab, server, &uri, &tls(&dir))
+        survives_its_server(lab, server, &uri, 2, &tls(&dir))
     });
 }
 

@@ -130,7 +130,8 @@ impl Pod {
 
     fn add_disk(&mut self, lab: &Lab, number: usize) -> anyhow::Result<()> {
         let name = format!("{}{}", TYPES[number % TYPES.len()].0, number / TYPES.len() + 1);
-        let create = ["disk", "create", &name, "--datastore=array6", "--size=256M", "--class=pod"];
+        let create =
+            ["disk", "create", &name, "--datastore=array6", "--size=256M", "--datastore-class=pod"];
         self.daemon.command(&create)?;
         let client = if IN_GUESTS.contains(&number) {
             let drive = Drive::VhostUser { socket: self.daemon.vhost_socket(&name) };

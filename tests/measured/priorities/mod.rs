@@ -112,10 +112,18 @@ fn stop(guest: &mut Guest) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The part of their requests that applications keep at the daemon. It is above what other tests
+/// ask for: the daemon counts the requests of a disk, not of an application, and who is served most
+/// runs dry first. The first of four, with 16 requests, gets half of 400 per second: it has none
+/// left when the guest stands still for 80 ms, and the last ones get what is its. A guest that was
+/// stopped for 170 ms a second kept 61.1 of 64 at half of the pace, and gave its first application
+/// 5 % too little and its last 23 % too much. One on a quiet machine keeps 63.5.
+const KEPT: f64 = 0.985;
+
 /// What must hold while applications divide their disk: the array is busy, and each application has
 /// all its requests, so many together, at the daemon.
 fn contended(pace: Pace, depth: u32) -> Premises {
-    Premises::new().busy("array", pace.rate(RATE).into()).backlog("disk", depth)
+    Premises::new().busy("array", pace.rate(RATE).into()).backlog_of("disk", depth, KEPT)
 }
 
 /// Runs the four applications, which keep so many requests outstanding together, and checks that
