@@ -159,9 +159,17 @@
 //! ends, its own R is raised to t - B. Nothing else is added: a disk with few requests outstanding,
 //! or with a limit in bytes, may never get what is reserved, and would be late for ever.
 //!
+//! Beside a limit l a reservation catches up by l - r per second at most, so within H it makes good
+//! for a lateness of H·(l/r - 1). Of a disk that its limit held back more is not kept, but for
+//! twice [`Config::limit_slack`] and for what a stall was longer than b: a limit whose disk was
+//! late has room for all of it at once, a second later, and again a second later, and each time the
+//! reservations of others would wait (`docs/decisions/0117-late-beside-a-limit.md`).
+//!
 //! In a shortage the others may all be in flight when a disk comes that was idle, and D says
 //! nothing: for b/2 after a dispatch by reservation a is as late as that was, at most b/2. One that
-//! was just set was never late.
+//! was just set was never late: for it a is 0 outside a shortage. Otherwise a disk that is
+//! registered again and again would have a place kept for it each time, and more than its
+//! reservation in all.
 //!
 //! When D falls behind t by more than a bound B, *all* R are shifted forward together, so that
 //! D = t - B. Distances stay, and the smallest R is always served next, so in a shortage all R stay

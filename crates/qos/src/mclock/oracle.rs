@@ -271,7 +271,7 @@ impl Oracle {
             } else if self.was_in_flight(slot) {
                 (self.lateness_kept(slot), 0)
             } else {
-                (self.newcomers_lateness(), 0)
+                (self.idle_lateness(), 0)
             };
             self.place(slot, patience, lag);
         }
@@ -374,7 +374,7 @@ impl Oracle {
                     self.look(slot);
                     continue;
                 }
-                let patience = self.lateness_kept(slot);
+                let patience = self.lateness_beside_limit(slot);
                 self.make_ready(slot, patience, u64::from(self.config.lead));
             }
         }
@@ -566,7 +566,7 @@ impl Oracle {
             disk.wait_no_more();
         } else if by == By::LeftOver && disk.lanes.is_some() {
             disk.standing = Standing::Blocked;
-            let patience = self.lateness_kept(slot);
+            let patience = self.lateness_beside_limit(slot);
             self.place(slot, patience, u64::from(self.config.lead));
         } else if by == By::LeftOver {
             disk.held_at = disk.share_at();

@@ -40,9 +40,10 @@ impl<R> MClock<R> {
         self.delivered.begin(now);
         let bound = match patience {
             _ if self.has_new_reservation(slot) => self.newcomers_lateness(now),
-            Patience::Asked => self.newcomers_lateness(now),
+            Patience::Asked => self.newcomers_lateness(now).max(self.config.anticipation.0),
             Patience::BusyElsewhere => self.config.anticipation.0.max(AWAY),
-            Patience::HeldBack | Patience::InFlight => self.lateness_kept(slot, now),
+            Patience::InFlight => self.lateness_kept(slot, now),
+            Patience::HeldBack => self.lateness_beside_limit(slot, now),
             Patience::Unbroken => self.debt_bound_of(slot, now),
         };
         let disk = &mut self.disks[slot];
@@ -80,13 +81,12 @@ impl<R> MClock<R> {
         self.disks[slot].reservation.as_ref().is_some_and(|tag| tag.at == NEVER_SERVED)
     }
 
-    /// How late the reservation of a disk may be that was idle. In a shortage all requests of the
-    /// others may be in flight, so that none of them is there to take a place beside. They come
+    /// How late the reservation of a disk may be that was just set. In a shortage all requests of
+    /// the others may be in flight, so that none of them is there to take a place beside. They come
     /// back as late as they were, and up to half of the bound.
     fn newcomers_lateness(&self, now: u64) -> u64 {
         let (most, (late, at)) = (self.config.debt_bound.0 / 2, self.late);
-        let late = if now - at <= most { late.min(most) } else { 0 };
-        late.max(self.config.anticipation.0)
+        if now - at <= most { late.min(most) } else { 0 }
     }
 
     /// How late the reservation of a disk may be whose requests were all in flight, or that a limit
@@ -102,6 +102,31 @@ impl<R> MClock<R> {
             false => Room::TwoStalls,
         };
         self.delivered.lateness_kept(now, self.claims, room)
+    }
+
+    /// How late the reservation of a disk may be that its limit held back: as late as others, and
+    /// no more than the limit l makes good for within a horizon H beside the reservation r, which
+    /// is H·(l/r - 1). Where that is less than twice the slack, it is that. Of a stall it is what
+    /// goes beyond b, for the limit itself keeps so much of it.
+    ///
+    /// A disk whose limit is its reservation is late for ever by what a long service cost it. It
+    /// waits for room a second later, and has it all at once. Were that due by its reservation, all
+    /// others would wait for it, each second anew.
+    #[inline]
+    fn lateness_beside_limit(&self, slot: usize, now: u64) -> u64 {
+        let late = self.lateness_kept(slot, now);
+        let disk = &self.disks[slot];
+        let (Some(reservation), Some(limit)) = (&disk.reservation, &disk.limit) else {
+            return late;
+        };
+        let (r, l) = (reservation.rate().get(), limit.rates().limit.get());
+        let spare = u128::from(self.config.debt_horizon.0) * u128::from(l.saturating_sub(r));
+        if spare >= u128::from(late) * u128::from(r) {
+            return late;
+        }
+        let beyond = self.delivered.longest_stall(now).saturating_sub(self.config.debt_bound.0);
+        let least = self.config.anticipation.0.max(2 * self.config.limit_slack.0).max(beyond);
+        late.min(least.max((spare / u128::from(r)) as u64))
     }
 
     /// How late the reservation of a disk may be that enters again.

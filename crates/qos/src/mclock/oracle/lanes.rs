@@ -254,11 +254,8 @@ impl Oracle {
             return;
         }
         let standing = std::mem::replace(&mut disk.standing, Standing::Empty);
-        let patience = if self.was_in_flight(slot) {
-            self.lateness_kept(slot)
-        } else {
-            self.newcomers_lateness()
-        };
+        let patience =
+            if self.was_in_flight(slot) { self.lateness_kept(slot) } else { self.idle_lateness() };
         self.disks[slot].as_mut().unwrap().standing = standing;
         self.make_ready(slot, patience, 0);
     }

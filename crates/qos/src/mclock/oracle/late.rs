@@ -11,13 +11,17 @@ impl Oracle {
         lately && !disk.has_reported
     }
 
-    /// How late a disk may be that was idle: as late as the last reserved request was, if that was
-    /// lately.
+    /// How late a disk may be that was idle.
+    pub(super) fn idle_lateness(&self) -> i128 {
+        self.newcomers_lateness().max(i128::from(self.config.anticipation.0))
+    }
+
+    /// How late a disk may be whose reservation was just set: as late as the last reserved request
+    /// was, if that was lately.
     pub(super) fn newcomers_lateness(&self) -> i128 {
         let most = i128::from(self.config.debt_bound.0 / 2);
         let (late, at) = self.late;
-        let late = if self.now - at <= most { late.min(most) } else { 0 };
-        late.max(i128::from(self.config.anticipation.0))
+        if self.now - at <= most { late.min(most) } else { 0 }
     }
 
     /// How late a disk may be whose requests were all in flight, or that a limit held back.
@@ -28,6 +32,25 @@ impl Oracle {
         let disk = self.disks[slot].as_ref().unwrap();
         let room = self.debt_bound() - if disk.is_limited() { 0 } else { half + stall };
         room.min(half + stall).max(half)
+    }
+
+    /// How late a disk may be that its limit held back: what the limit makes good for, too.
+    pub(super) fn lateness_beside_limit(&self, slot: usize) -> i128 {
+        let late = self.lateness_kept(slot);
+        let disk = self.disks[slot].as_ref().unwrap();
+        let (Some(reservation), Some(limit)) = (&disk.reservation, &disk.limit) else {
+            return late;
+        };
+        let horizon = i128::from(self.config.debt_horizon.0);
+        let spare = (limit.rate() - reservation.rate).max(0);
+        let debt = i128::from(self.config.debt_bound.0);
+        let made_good = [
+            horizon * spare / reservation.rate,
+            self.given.longest_stall(self.now, debt / 2) - debt,
+            i128::from(self.config.anticipation.0),
+            2 * i128::from(self.config.limit_slack.0),
+        ];
+        late.min(made_good.into_iter().max().unwrap())
     }
 
     /// Reserved disks that have something to wait for.

@@ -42,6 +42,11 @@ pub(super) struct Limit {
 }
 
 impl Limit {
+    /// IOs per second in the long run.
+    pub(super) fn rate(&self) -> i128 {
+        i128::from(self.rates.0)
+    }
+
     pub(super) fn new(now: i128, rates: (u64, u64, u64), slack: i128) -> Limit {
         let (rate, peak, _) = rates;
         let mut limit = Limit {
