@@ -19,6 +19,7 @@
 //! - shares: two of the largest of all.
 
 mod by_second;
+mod deadlines;
 mod lanes;
 mod strict;
 mod turns;
@@ -35,10 +36,14 @@ use headgate_units::{Iops, Shares};
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Measure {
-    /// Short of the reservation over 5 s, as a part of it.
+    /// Short of the reservation over 5 s in which all reservations fit, as a part of it.
     Reservation5,
     /// The same over 1 s.
     Reservation1,
+    /// Short over 5 s of what a reservation is due where they do not all fit, as a part of it.
+    Shortage5,
+    /// The same over 1 s.
+    Shortage1,
     /// Over the limit in 5 s, as a part of it.
     Over5,
     /// The same in 1 s.
@@ -67,9 +72,11 @@ pub enum Measure {
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Measure; 12] = [
+    pub const ALL: [Measure; 14] = [
         Measure::Reservation5,
         Measure::Reservation1,
+        Measure::Shortage5,
+        Measure::Shortage1,
         Measure::Over5,
         Measure::Over1,
         Measure::Limited5,
@@ -154,6 +161,7 @@ pub fn judge(setup: &Setup, record: &Record, floor: Option<u16>, found: &mut dyn
     let by_second = by_second::dues(setup, record, floor);
     let left: Vec<Left> =
         (0..setup.disks.len()).map(|disk| Left::new(setup, record, disk)).collect();
+    let in_order = deadlines::late(setup, record);
     let turns: Vec<_> =
         (0..setup.disks.len()).map(|disk| turns::seconds(setup, record, disk)).collect();
     for from in 0..record.seconds.len() {
@@ -180,7 +188,15 @@ pub fn judge(setup: &Setup, record: &Record, floor: Option<u16>, found: &mut dyn
                 let left: Vec<Most> =
                     left.iter().map(|left| left.most(from..from + length)).collect();
                 let strict = left.iter().enumerate().map(|(disk, &left)| span.within(disk, left));
+                let at = |second: Option<usize>, disk: usize| {
+                    second
+                        .and_then(|second| in_order.get(second)?.get(disk).copied())
+                        .unwrap_or(0.0)
+                };
+                let later =
+                    |disk| at(Some(from + length - 1), disk) - at(from.checked_sub(1), disk);
                 let other = Other {
+                    late: (0..setup.disks.len()).map(later).collect(),
                     by_second: by_second.collect(),
                     lanes: lanes.collect(),
                     strict: strict.collect(),
@@ -419,13 +435,14 @@ impl<'a> Span<'a> {
     }
 
     /// What is due by reservations in proportion, where all of them, as far as limits leave them,
-    /// do not fit into what was delivered; infinite where they do.
-    fn proportional(&self, strict: &[f64], floor: Option<u16>) -> Vec<f64> {
+    /// do not fit into what was delivered; infinite where they do. And whether they fit.
+    fn proportional(&self, strict: &[f64], floor: Option<u16>) -> (Vec<f64>, Regime) {
         let due = self.due_within(strict, self.seconds, floor);
-        match due.regime {
+        let amounts = match due.regime {
             Regime::Plenty => vec![f64::INFINITY; due.amounts.len()],
             Regime::Brim | Regime::Shortage => due.amounts,
-        }
+        };
+        (amounts, due.regime)
     }
 
     /// Reservations, limits from below, shares and the floor.
@@ -436,7 +453,7 @@ impl<'a> Span<'a> {
             lost => self.due((self.seconds - lost).max(0.0), floor),
         };
         let within = self.due_within(&other.strict, self.promised(), floor);
-        let proportional = self.proportional(&other.strict, floor);
+        let (proportional, whole) = self.proportional(&other.strict, floor);
         let largest = self.grains.iter().copied().fold(0.0, f64::max);
         if loose.regime == Regime::Plenty && self.is_long() {
             for disk in 0..self.got.len() {
@@ -455,7 +472,8 @@ impl<'a> Span<'a> {
             let reserved = a.min(b).min(proportional[disk]);
             let low = others.into_iter().fold(a.min(b), f64::min);
             let high = others.into_iter().fold(a.max(b), f64::max);
-            let fair = Fair { reserved, low, high, strict: other.strict[disk], largest };
+            let (strict, late) = (other.strict[disk], other.late[disk]);
+            let fair = Fair { reserved, late, whole, low, high, strict, largest };
             self.disk(disk, &fair, loose.regime, found);
         }
         if loose.regime == Regime::Shortage && self.is_long() {
@@ -472,10 +490,16 @@ impl<'a> Span<'a> {
             found(Sample { measure, disk, from: self.from, got, due, error });
         };
         let reserved = rate(policy.reservation()).map(|reservation| {
+            let late = reservation * fair.late;
             let due = fair.reserved.min(self.reserved(disk, &policy)).min(fair.strict);
+            let due = due.min(reservation * self.seconds - late);
             let wait = reservation * fair.largest / self.phase.rate.get() as f64;
-            let measure =
-                if self.is_long() { Measure::Reservation5 } else { Measure::Reservation1 };
+            let measure = match (fair.whole, self.is_long()) {
+                (Regime::Shortage, true) => Measure::Shortage5,
+                (Regime::Shortage, false) => Measure::Shortage1,
+                (_, true) => Measure::Reservation5,
+                (_, false) => Measure::Reservation1,
+            };
             tell(measure, due, due - got - grain - wait);
             reservation * self.seconds
         });
@@ -527,6 +551,9 @@ impl<'a> Span<'a> {
 
 /// What is due of a span otherwise, to each disk.
 struct Other<'a> {
+    /// By how much later its reservation is at the end than at the beginning in the
+    /// [order by deadlines](deadlines), in seconds.
+    late: Vec<f64>,
     /// [By the second](by_second).
     by_second: Vec<f64>,
     /// The same, of reads and of writes, and no more than [turns] leave.
@@ -542,6 +569,10 @@ struct Other<'a> {
 struct Fair {
     /// Of the span as a whole, the least.
     reserved: f64,
+    /// By how much later its reservation is in the order by deadlines, in seconds.
+    late: f64,
+    /// Whether the reservations, for all of the span, fit into it.
+    whole: Regime,
     low: f64,
     high: f64,
     /// What its [limit leaves](strict).

@@ -16,11 +16,13 @@ fn percent(value: Option<f64>) -> String {
 }
 
 /// The columns of [`classes`]: header, measure, part of the samples.
-const COLUMNS: [(&str, Measure, f64); 13] = [
+const COLUMNS: [(&str, Measure, f64); 15] = [
     ("r 5s", Measure::Reservation5, 1.0),
     ("p99", Measure::Reservation5, 0.99),
     ("r 1s", Measure::Reservation1, 1.0),
     ("p99.99", Measure::Reservation1, 0.9999),
+    ("short 5s", Measure::Shortage5, 1.0),
+    ("p99", Measure::Shortage5, 0.99),
     ("over 5s", Measure::Over5, 1.0),
     ("over 1s", Measure::Over1, 1.0),
     ("limited", Measure::Limited5, 1.0),
