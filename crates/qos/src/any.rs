@@ -2,8 +2,9 @@ use crate::config::{Adjustment, Config, ConfigError};
 use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
 use crate::fifo::Fifo;
-use crate::learned_cost::Charging;
+use crate::learned_cost::{Charging, CostTable};
 use crate::mclock::MClock;
+use crate::mclock::grouped::{Grouped, Groups, GroupsError, without_rule};
 use crate::narrow::Narrow;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
@@ -12,6 +13,7 @@ use crate::scheduler::{
 };
 use crate::sfq::Sfq;
 use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -70,6 +72,8 @@ pub enum AnyScheduler<R> {
     Sfq(Sfq<R>),
     /// Arrival order.
     Fifo(Fifo<R>),
+    /// Reservations, limits and shares, of disks and of groups of them.
+    Grouped(Box<Grouped<R>>),
 }
 
 impl<R> AnyScheduler<R> {
@@ -89,6 +93,7 @@ impl<R> AnyScheduler<R> {
     pub(crate) fn narrow(&self) -> Narrow {
         match self {
             AnyScheduler::MClock(mclock) => mclock.config.narrow,
+            AnyScheduler::Grouped(grouped) => grouped.flat().config.narrow,
             AnyScheduler::Sfq(_) | AnyScheduler::Fifo(_) => Narrow::Never,
         }
     }
@@ -96,7 +101,7 @@ impl<R> AnyScheduler<R> {
     /// Which it is.
     pub fn kind(&self) -> SchedulerKind {
         match self {
-            AnyScheduler::MClock(_) => SchedulerKind::MClock,
+            AnyScheduler::MClock(_) | AnyScheduler::Grouped(_) => SchedulerKind::MClock,
             AnyScheduler::Sfq(_) => SchedulerKind::Sfq,
             AnyScheduler::Fifo(_) => SchedulerKind::Fifo,
         }
@@ -109,6 +114,7 @@ macro_rules! each {
             AnyScheduler::MClock($scheduler) => $call,
             AnyScheduler::Sfq($scheduler) => $call,
             AnyScheduler::Fifo($scheduler) => $call,
+            AnyScheduler::Grouped($scheduler) => $call,
         }
     };
 }
@@ -117,6 +123,77 @@ impl<R> AnyScheduler<R> {
     /// How it charges.
     pub(crate) fn charging(&mut self) -> &mut Charging {
         each!(self, s => s.charging())
+    }
+
+    /// Charges by this table from now on, where costs are learned.
+    pub(crate) fn set_costs(&mut self, table: CostTable) {
+        match self {
+            AnyScheduler::Grouped(grouped) => grouped.set_costs(table),
+            other => other.charging().set_table(table),
+        }
+    }
+
+    /// Makes the groups of disks what is said: none of them, and the scheduler is flat. All that
+    /// is queued, in flight, owed and owing goes along, as [`Grouped`] says.
+    ///
+    /// # Errors
+    /// [`GroupsError`]. Nothing was changed then.
+    pub fn set_groups(&mut self, now: Nanos, groups: &Groups) -> Result<(), GroupsError> {
+        match self {
+            AnyScheduler::MClock(flat) => {
+                if groups.groups.is_empty() {
+                    return groups.check();
+                }
+                Grouped::check(flat, groups)?;
+                let AnyScheduler::MClock(flat) = self.take()? else { return Ok(()) };
+                let (next, done) = match Grouped::of_flat(now, flat) {
+                    Ok(mut grouped) => {
+                        let done = grouped.regroup(now, groups);
+                        (AnyScheduler::Grouped(Box::new(grouped)), done)
+                    }
+                    Err(flat) => (AnyScheduler::MClock(flat), Err(GroupsError::Configured("tree"))),
+                };
+                *self = next;
+                done
+            }
+            AnyScheduler::Grouped(grouped) if !groups.groups.is_empty() => {
+                grouped.regroup(now, groups)
+            }
+            AnyScheduler::Grouped(_) => {
+                groups.check()?;
+                if let AnyScheduler::Grouped(grouped) = self.take()? {
+                    *self = AnyScheduler::MClock(grouped.into_flat(now));
+                }
+                Ok(())
+            }
+            AnyScheduler::Sfq(_) | AnyScheduler::Fifo(_) if groups.groups.is_empty() => Ok(()),
+            AnyScheduler::Sfq(_) | AnyScheduler::Fifo(_) => Err(GroupsError::NotMClock),
+        }
+    }
+
+    /// Itself, with an empty one left in its place.
+    fn take(&mut self) -> Result<AnyScheduler<R>, GroupsError> {
+        let config = Config::default();
+        let empty = Fifo::new(config).map_err(|_| GroupsError::NotMClock)?;
+        Ok(core::mem::replace(self, AnyScheduler::Fifo(empty)))
+    }
+
+    /// All disks of mClock.
+    pub(crate) fn disks(&self) -> Vec<DiskId> {
+        match self {
+            AnyScheduler::MClock(flat) => flat.ids(),
+            AnyScheduler::Grouped(grouped) => grouped.all().collect(),
+            AnyScheduler::Sfq(_) | AnyScheduler::Fifo(_) => Vec::new(),
+        }
+    }
+
+    /// What a policy says that disks beside groups cannot have; `None`: they can have all of it, or
+    /// there are no groups.
+    pub fn cannot_have(&self, policy: Policy) -> Option<&'static str> {
+        match self {
+            AnyScheduler::Grouped(_) => without_rule(policy),
+            AnyScheduler::MClock(_) | AnyScheduler::Sfq(_) | AnyScheduler::Fifo(_) => None,
+        }
     }
 }
 
@@ -147,7 +224,12 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
     }
 
     fn adjust(&mut self, adjustment: Adjustment) {
-        each!(self, s => Scheduler::<R>::adjust(s, adjustment))
+        match self {
+            AnyScheduler::MClock(s) => Scheduler::<R>::adjust(s, adjustment),
+            AnyScheduler::Grouped(s) => Scheduler::<R>::adjust(&mut **s, adjustment),
+            // They have neither a plug nor batches.
+            AnyScheduler::Sfq(_) | AnyScheduler::Fifo(_) => {}
+        }
     }
 
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
@@ -196,6 +278,7 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
     fn limited_until(&self, disk: DiskId) -> Option<Nanos> {
         match self {
             AnyScheduler::MClock(mclock) => mclock.limited_until(disk),
+            AnyScheduler::Grouped(grouped) => grouped.limited_until(disk),
             AnyScheduler::Sfq(_) | AnyScheduler::Fifo(_) => None,
         }
     }

@@ -6,6 +6,7 @@ use crate::config::Adjustment;
 use crate::cost::{Cost, Io};
 use crate::dmclock::ServedElsewhere;
 use crate::learned_cost::{CostLearner, LearnedCosts};
+use crate::mclock::grouped::{Groups, GroupsError};
 use crate::narrow::Narrow;
 use crate::narrowing::{Beside, LatencyStanding, Narrowed, Narrowing};
 use crate::policy::Policy;
@@ -234,6 +235,11 @@ impl<R> Gate<R> {
                 if let Some(waits) = &mut self.waits {
                     let until = self.scheduler.limited_until(sent.disk);
                     waits.dispatched(now, sent.disk, sent.cost, until);
+                    if let AnyScheduler::Grouped(grouped) = &self.scheduler {
+                        for (disk, queued) in grouped.held_with(sent.disk) {
+                            waits.changed(now, disk, queued, grouped.limited_until(disk));
+                        }
+                    }
                 }
                 self.changed = true;
             }
@@ -258,7 +264,7 @@ impl<R> Gate<R> {
         if let Some(learner) = &mut self.learner
             && let Some(costs) = learner.filled(now, self.pacer.in_flight())
         {
-            self.scheduler.charging().set_table(costs);
+            self.scheduler.set_costs(costs);
             self.give();
             if self.narrowing.window() != self.pacer.window() {
                 self.follow_narrowing(now);
@@ -484,6 +490,20 @@ impl<R> Gate<R> {
         self.changed = true;
         self.scheduler.set_priorities(now, disk, policy)?;
         self.note_changed(now, disk);
+        Ok(())
+    }
+
+    /// Makes the groups of disks what is said: see [`AnyScheduler::set_groups`]. O(n log n) in
+    /// groups and disks, and in the requests queued of disks whose place is another.
+    ///
+    /// # Errors
+    /// [`GroupsError`]. Nothing was changed then.
+    pub fn set_groups(&mut self, now: Nanos, groups: &Groups) -> Result<(), GroupsError> {
+        self.changed = true;
+        self.scheduler.set_groups(now, groups)?;
+        for disk in self.scheduler.disks() {
+            self.note_changed(now, disk);
+        }
         Ok(())
     }
 

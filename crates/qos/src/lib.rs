@@ -99,6 +99,7 @@ pub use fifo::Fifo;
 pub use gate::{Gate, Took};
 pub use learned_cost::{IoClass, LearnedClass, LearnedCosts};
 pub use mclock::MClock;
+pub use mclock::grouped::{GROUP_DEPTH, Group, GroupId, Grouped, Groups, GroupsError};
 pub use mclock::tree::{
     MClockTree, NodeCounters, NodeId, NotQueued, TreeConfigError, TreeDecision, TreeDispatched,
     TreeError,

@@ -199,6 +199,18 @@ impl<R> Requests<R> {
         request.map(|request| (request, given))
     }
 
+    /// Takes all requests of a chain, in order, each with what was known of it. O(chain).
+    pub(crate) fn drain(&mut self, chain: &mut Chain) -> Vec<(Queued, R)> {
+        let mut taken = Vec::with_capacity(chain.len());
+        while !chain.is_empty() {
+            let (size, start) = (chain.head_size, self.slots[chain.head as usize].start);
+            let Some((request, given)) = self.pop(chain) else { break };
+            let (position, direction) = (start.position(), start.direction());
+            taken.push((Queued { position, size, direction, given }, request));
+        }
+        taken
+    }
+
     /// Takes those requests of a chain that `wanted` picks, in order; the others keep theirs.
     /// O(chain).
     pub(crate) fn extract(

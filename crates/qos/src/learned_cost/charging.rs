@@ -78,6 +78,11 @@ impl Charging {
         }
     }
 
+    /// What it charges by, where costs are learned.
+    pub(crate) fn table(&self) -> Option<CostTable> {
+        self.learned.as_ref().map(|learned| learned.table)
+    }
+
     /// Charges by this table from now on, where costs are learned.
     pub(crate) fn set_table(&mut self, table: CostTable) {
         if let Some(learned) = &mut self.learned {

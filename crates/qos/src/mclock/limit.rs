@@ -124,7 +124,7 @@ pub(super) enum Asker {
 
 /// The limit clock. Times are inner nanoseconds. Two cache lines hold what every dispatch reads.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Limit {
     tag: Tag,
     open: u64,

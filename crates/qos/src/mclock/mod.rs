@@ -289,11 +289,13 @@
 
 mod amount;
 mod bucket;
+mod carried;
 mod claims;
 mod create;
 mod decide;
 mod delivered;
 mod disk;
+pub mod grouped;
 mod lanes;
 mod left_over;
 mod limit;
@@ -333,7 +335,7 @@ use crate::tournament::Tournament;
 use alloc::vec::Vec;
 use claims::Claims;
 use delivered::Delivered;
-use disk::{DiskTags, MANY, Patience, Run, State};
+use disk::{DiskTags, MANY, Run, State};
 use headgate_units::{LatencyTarget, Nanos};
 use pace::Pace;
 use parts::Parts;
@@ -495,23 +497,7 @@ impl<R> Scheduler<R> for MClock<R> {
             Tagging::Ignored => Given::new(io.priority),
         };
         let queued = Queued { position: io.position, size, direction: io.kind.direction(), given };
-        let disk = &mut self.disks[slot];
-        if given.bits() == disk.label || self.tagging == Tagging::Ignored {
-            self.requests.push(&mut disk.queue, queued, request);
-        } else {
-            self.queue_apart(slot, queued, request, now);
-        }
-        let patience = match self.disks[slot].state {
-            State::Empty if self.was_in_flight(slot, now) => Patience::InFlight,
-            State::Empty => Patience::Asked,
-            State::ServedElsewhere => Patience::BusyElsewhere,
-            _ => return Ok(()),
-        };
-        self.await_no_more(slot);
-        let disk = &mut self.disks[slot];
-        disk.seat = self.seats.take();
-        disk.ask_limits(now);
-        self.place(slot, now, patience);
+        self.queue(slot, queued, request, now);
         Ok(())
     }
 

@@ -6,11 +6,35 @@ use super::delivered::Room;
 use super::disk::{NEVER_SERVED, Patience, State, share_amount};
 use super::served_elsewhere::AWAY;
 use super::share_order::Class;
+use super::stream::Tagging;
 use crate::cost::Cost;
+use crate::queue::Queued;
 use crate::rate::before;
 use crate::scheduler::Phase;
 
 impl<R> MClock<R> {
+    /// Queues a request of a disk behind the others of its stream.
+    #[inline]
+    pub(super) fn queue(&mut self, slot: usize, queued: Queued, request: R, now: u64) {
+        let disk = &mut self.disks[slot];
+        if queued.given.bits() == disk.label || self.tagging == Tagging::Ignored {
+            self.requests.push(&mut disk.queue, queued, request);
+        } else {
+            self.queue_apart(slot, queued, request, now);
+        }
+        let patience = match self.disks[slot].state {
+            State::Empty if self.was_in_flight(slot, now) => Patience::InFlight,
+            State::Empty => Patience::Asked,
+            State::ServedElsewhere => Patience::BusyElsewhere,
+            _ => return,
+        };
+        self.await_no_more(slot);
+        let disk = &mut self.disks[slot];
+        disk.seat = self.seats.take();
+        disk.ask_limits(now);
+        self.place(slot, now, patience);
+    }
+
     /// Puts a disk whose queue is no longer empty, or whose policy changed, where it belongs.
     pub(super) fn place(&mut self, slot: usize, now: u64, patience: Patience) {
         self.claims.add(Claims::of(&self.disks[slot]));

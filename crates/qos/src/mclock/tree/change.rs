@@ -49,6 +49,38 @@ impl<R> MClockTree<R> {
         policy: Policy,
         kind: impl FnOnce() -> Kind,
     ) -> Result<NodeId, TreeError> {
+        has_rules(policy)?;
+        let promised = policy.reservation().map_or(0, |r| r.get());
+        if let Ok(group) = self.slot(parent) {
+            self.may_promise(group, 0, promised)?;
+        }
+        self.add_unjudged(now, parent, policy, kind)
+    }
+
+    /// Adds a node, though a group would promise more than its limit.
+    ///
+    /// # Errors
+    /// The parent is no group or too deep.
+    pub(in crate::mclock) fn put_node(
+        &mut self,
+        now: Nanos,
+        parent: NodeId,
+        policy: Policy,
+        part: Part,
+    ) -> Result<NodeId, TreeError> {
+        self.add_unjudged(now, parent, policy, || match part {
+            Part::Group => Kind::Group(Box::new(Group::new())),
+            Part::Leaf => Kind::Leaf(Chain::EMPTY),
+        })
+    }
+
+    fn add_unjudged(
+        &mut self,
+        now: Nanos,
+        parent: NodeId,
+        policy: Policy,
+        kind: impl FnOnce() -> Kind,
+    ) -> Result<NodeId, TreeError> {
         let group = self.slot(parent)?;
         if self.nodes[group].group().is_none() {
             return Err(TreeError::NotAGroup(parent));
@@ -57,9 +89,7 @@ impl<R> MClockTree<R> {
         if depth > DEPTH {
             return Err(TreeError::TooDeep);
         }
-        has_rules(policy)?;
         let promised = policy.reservation().map_or(0, |r| r.get());
-        self.may_promise(group, 0, promised)?;
         let now = self.time.advance(now);
         self.promise(group, 0, promised, now);
         let clock = self.group(group).virtual_time;
@@ -189,7 +219,7 @@ impl<R> MClockTree<R> {
     }
 
     /// Gives a node a policy that was checked.
-    fn apply(&mut self, slot: usize, now: u64, policy: Policy) {
+    pub(super) fn apply(&mut self, slot: usize, now: u64, policy: Policy) {
         let parent = self.nodes[slot].parent as usize;
         let old = self.nodes[slot].promised();
         let standing = self.nodes[slot].standing;
@@ -278,8 +308,17 @@ fn within(group: NodeId, promised: u64, policy: Policy) -> Result<(), TreeError>
     }
 }
 
+/// What a new node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::mclock) enum Part {
+    /// A group without members.
+    Group,
+    /// It sends requests.
+    Leaf,
+}
+
 /// Whether the tree has rules for all that a policy says.
-fn has_rules(policy: Policy) -> Result<(), TreeError> {
+pub(in crate::mclock) fn has_rules(policy: Policy) -> Result<(), TreeError> {
     if policy.limits_directions() {
         return Err(TreeError::Unsupported("limits of reads or of writes alone"));
     }

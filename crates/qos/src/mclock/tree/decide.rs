@@ -196,7 +196,8 @@ impl<R> MClockTree<R> {
         let Kind::Leaf(queue) = &mut self.nodes[leaf].kind else {
             unreachable!("a way ends at a leaf");
         };
-        let (cost, bytes) = self.charging.charge(queue.head_size());
+        let size = queue.head_size();
+        let (cost, bytes) = self.charging.charge(size);
         let Some((request, _)) = self.requests.pop(queue) else {
             unreachable!("a leaf that may be served has a request queued");
         };
@@ -244,7 +245,7 @@ impl<R> MClockTree<R> {
         self.follow_least(way);
         let due = (way.reserved > 0).then(|| self.id(way.nodes[way.reserved - 1]));
         let leaf = self.id(leaf);
-        TreeDecision::Dispatch(TreeDispatched { leaf, request, phase, due, cost })
+        TreeDecision::Dispatch(TreeDispatched { leaf, request, phase, due, cost, size })
     }
 
     /// A node whose reservation is due, or that of something in it.

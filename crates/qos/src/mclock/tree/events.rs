@@ -95,7 +95,7 @@ impl<R> MClockTree<R> {
     }
 
     /// A leaf has its first request queued: so have the groups in which nobody had.
-    fn begin_to_wait(&mut self, mut slot: usize, now: u64) {
+    pub(super) fn begin_to_wait(&mut self, mut slot: usize, now: u64) {
         let anticipation = self.config.anticipation.0;
         while let Some(parent) = up(&self.nodes, slot) {
             let node = &mut self.nodes[slot];

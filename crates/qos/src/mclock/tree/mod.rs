@@ -97,6 +97,7 @@
 //! served of each group on the way. An idle node is in none. Nothing is allocated once the most
 //! that waits at once has been seen.
 
+mod carry;
 mod change;
 mod decide;
 mod error;
@@ -106,12 +107,13 @@ mod place;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::mclock) use change::Part;
 pub use error::{NotQueued, TreeConfigError, TreeError};
 pub use node::NodeId;
 
 use crate::config::Config;
 use crate::cost::Cost;
-use crate::learned_cost::Charging;
+use crate::learned_cost::{Charging, QueuedSize};
 use crate::mclock::delivered::Delivered;
 use crate::mclock::seats::Seats;
 use crate::policy::Policy;
@@ -141,6 +143,8 @@ pub struct TreeDispatched<R> {
     pub due: Option<NodeId>,
     /// What the leaf and all groups that it is in were charged.
     pub cost: Cost,
+    /// As it was queued.
+    pub(crate) size: QueuedSize,
 }
 
 /// What to do now.
