@@ -32,6 +32,7 @@ pub mod report;
 pub mod resize;
 pub mod space;
 pub mod state;
+pub mod tenants;
 pub mod top;
 pub mod trace;
 pub mod trouble;

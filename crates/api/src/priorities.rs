@@ -1,9 +1,9 @@
 //! Wire types of virtual machines' priorities and disks' additional exports.
 
-use crate::change::Change;
+use crate::change::{Change, Force};
 use headgate_model::Name;
 use headgate_model::{PriorityRecord, PriorityScope};
-use headgate_units::Priority;
+use headgate_units::{Iops, Priority, Shares};
 use serde::{Deserialize, Serialize};
 
 /// Whether what Linux derives from an application's processor priority counts as its IO priority.
@@ -99,6 +99,26 @@ pub struct VmPatch {
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub socket_group: Change<String>,
+    /// The tenant that it belongs to; `null`: none.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub tenant: Change<Name>,
+    /// Least rate of its disks together on each datastore, in normalised IOPS; `null`: none.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub reservation: Change<Iops>,
+    /// Highest rate of its disks together on each datastore, in normalised IOPS; `null`: none.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit: Change<Iops>,
+    /// Weight of its disks together against what is beside it, 1 to 1,000,000; `null`: that of a
+    /// disk by default.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub shares: Change<Shares>,
+    /// Overbook datastores if need be.
+    #[serde(default)]
+    pub force: Force,
 }
 
 /// Who may connect to the sockets of a virtual machine's disks, and where they are.

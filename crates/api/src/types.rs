@@ -17,6 +17,7 @@ use super::space::FileSystem;
 use super::trouble::{LastError, Trouble};
 use super::windows::{Window, WindowPatch};
 use headgate_model::Name;
+use headgate_model::GroupPolicy;
 use headgate_model::{
     BlockSizes, CapacitySource, Connection, DatastorePlacement, DiskPlacement, FieldSource, Origin,
     PersistentReservations, Policy, PolicyPart, PolicySource, Scheduler,
@@ -434,6 +435,13 @@ pub struct Vm {
     pub reserved_iops: u64,
     /// Clients connected to them now.
     pub clients: usize,
+    /// The tenant that it belongs to.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub tenant: Option<Name>,
+    /// What its disks are promised together on each datastore.
+    #[serde(flatten)]
+    pub policy: GroupPolicy,
     /// What its applications may ask for.
     #[serde(flatten)]
     pub priorities: Priorities,

@@ -3,7 +3,7 @@
 use crate::error::CatalogError;
 use headgate_model::{
     ClassRecord, DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name, PlannedRecord,
-    RemovedId, RemovedRecord, VmRecord,
+    RemovedId, RemovedRecord, TenantRecord, VmRecord,
 };
 use headgate_placement::Rules;
 
@@ -28,6 +28,8 @@ pub struct Contents {
     pub classes: Vec<ClassRecord>,
     /// Disks that are to be made.
     pub planned: Vec<PlannedRecord>,
+    /// The tenants.
+    pub tenants: Vec<TenantRecord>,
 }
 
 /// What changes at once of what disks are promised: all of it is durable, or nothing.
@@ -45,6 +47,14 @@ pub struct PolicyChange {
     pub planned: Vec<PlannedRecord>,
     /// Disks that are not to be made any more.
     pub gone_planned: Vec<Name>,
+    /// Tenants that are new, or different.
+    pub tenants: Vec<TenantRecord>,
+    /// Tenants that go.
+    pub gone_tenants: Vec<Name>,
+    /// Virtual machines that something else is set for.
+    pub vms: Vec<VmRecord>,
+    /// Virtual machines that nothing is set for any more.
+    pub gone_vms: Vec<Name>,
 }
 
 impl PolicyChange {

@@ -7,8 +7,8 @@ use headgate_model::{
     Backend, Capacity, ClassRecord, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord,
     DiskSettings, DiskState, ExportRecord, MovePace, MoveRecord, MoveStep, Name, Origin,
     PlannedRecord, Policy, PolicyPart, PriorityRecord, PriorityScope, RemoteRecord, RemovedId,
-    RemovedRecord, RemovedStep, Scheduler, SocketRecord, StripeRecord, VmRecord, WindowRecord,
-    Writes,
+    RemovedRecord, RemovedStep, Scheduler, SocketRecord, StripeRecord, TenantRecord, VmPromise,
+    VmRecord, WindowRecord, Writes,
 };
 use headgate_placement::Rules;
 use headgate_qos::ioprio::{IoprioMap, Nice};
@@ -73,6 +73,8 @@ struct Document {
     classes: Vec<ClassRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     planned: Vec<PlannedRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tenants: Vec<TenantRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -231,6 +233,12 @@ struct VmDocument {
     socket_user: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     socket_group: Option<String>,
+    #[serde(default, skip_serializing_if = "is_unset")]
+    promise: VmPromise,
+}
+
+fn is_unset(promise: &VmPromise) -> bool {
+    *promise == VmPromise::default()
 }
 
 impl VmDocument {
@@ -245,6 +253,7 @@ impl VmDocument {
             ioprio_map: map.to_string(),
             socket_user: record.sockets.user.clone(),
             socket_group: record.sockets.group.clone(),
+            promise: record.promise.clone(),
         }
     }
 
@@ -258,7 +267,7 @@ impl VmDocument {
             map: map.with_nice(nice),
         };
         let sockets = SocketRecord { user: self.socket_user, group: self.socket_group };
-        Ok(VmRecord { name: self.name, priorities, sockets })
+        Ok(VmRecord { name: self.name, priorities, sockets, promise: self.promise })
     }
 }
 
@@ -324,6 +333,7 @@ impl RecordFile {
     pub fn to_text(&self) -> String {
         let Contents { datastores, disks, vms, exports, rules, moves, classes, planned, .. } =
             &self.contents;
+        let tenants = &self.contents.tenants;
         let export = |e: &ExportRecord| ExportDocument {
             name: e.name.clone(),
             disk: e.disk.clone(),
@@ -347,6 +357,7 @@ impl RecordFile {
             moves: moves.iter().map(MoveDocument::of).collect(),
             classes: classes.clone(),
             planned: planned.clone(),
+            tenants: tenants.clone(),
         };
         let mut text = serde_json::to_string_pretty(&document)
             .expect("records are plain data, and their paths came as text");
@@ -395,6 +406,7 @@ impl RecordFile {
                 moves: moves.map(MoveDocument::record).collect::<Result<_, _>>()?,
                 classes: document.classes,
                 planned: document.planned,
+                tenants: document.tenants,
             },
         })
     }

@@ -197,7 +197,7 @@ impl Catalog for SqliteCatalog {
             let classes = classes::read_all(tx)?;
             Ok((datastores, disks, tags, rules, removed, moves, classes))
         })?;
-        let ((vms, exports), (classes, planned)) = (tags, classes);
+        let ((vms, exports), [classes, planned, tenants]) = (tags, classes);
         Ok(Contents {
             datastores: datastores
                 .into_iter()
@@ -214,6 +214,7 @@ impl Catalog for SqliteCatalog {
             moves: moves.into_iter().map(RawMove::check).collect::<Result<_, _>>()?,
             classes: classes::check("classes", &classes)?,
             planned: classes::check("planned", &planned)?,
+            tenants: classes::check("tenants", &tenants)?,
         })
     }
 
@@ -285,7 +286,7 @@ impl Catalog for SqliteCatalog {
     }
 
     fn delete_vm(&mut self, name: &Name) -> Result<(), CatalogError> {
-        self.change(|tx| tx.execute("DELETE FROM vms WHERE name = ?1", [name.as_str()])).map(drop)
+        self.change(|tx| tags::delete_vm(tx, name)).map(drop)
     }
 
     fn put_rules(&mut self, rules: &Rules) -> Result<(), CatalogError> {

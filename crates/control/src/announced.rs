@@ -2,6 +2,7 @@
 //! lies on; a node takes that for its part, as far as the gateway's certificate reaches
 //! (`docs/decisions/0101-announced-policies.md`).
 
+use crate::disks::NewDisk;
 use super::announced_pace::Turn;
 use super::disks::check_policy;
 use super::server_policy::{server_policy, with_own};
@@ -193,12 +194,17 @@ impl Control {
         let news = said.news(&before, &policy)?;
         if news == News::Policy {
             said.check_bounds(model, disk, &policy)?;
-            let held = Policy { reservation: before.promised(), ..before.policy };
             let share = share_of(&policy, said.servers);
+            let new = NewDisk {
+                policy: &policy,
+                reserved: share.reservation,
+                ..NewDisk::of(&before)
+            };
+            model.check_quota(new.vm, new.counted())?;
             let arrives_at = model.moves.get(disk).map(|moving| moving.arrives_at());
             for on in std::iter::once(&before.datastore).chain(arrives_at.flatten()) {
                 let datastore = model.datastore(on)?;
-                self.check_admission(model, datastore, &share, Some(&held), Force::No)?;
+                self.check_admission(model, datastore, new.member(), Force::No)?;
                 let of = Some((disk, &before.policy));
                 self.check_latency(model, datastore, &policy, of, Force::No)?;
             }

@@ -119,14 +119,6 @@ impl Model {
         })
     }
 
-    /// What disks that are to be made on a datastore are promised together, in IOPS.
-    pub(super) fn planned_on(&self, datastore: &Name) -> u64 {
-        let planned = self.planned.values().filter(|one| one.datastore == *datastore);
-        // One that is being made is promised it already.
-        let planned = planned.filter(|one| !self.disks.contains_key(&one.name));
-        planned.filter_map(|one| self.policy_planned(one).reservation).map(Iops::get).sum()
-    }
-
     pub(super) fn check_not_planned(&self, disk: &Name) -> Result<(), ControlError> {
         let Some(planned) = self.planned.get(disk) else { return Ok(()) };
         Err(ControlError::Busy {

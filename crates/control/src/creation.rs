@@ -1,5 +1,6 @@
 //! Creates disks, and undoes creations that fail.
 
+use crate::disks::NewDisk;
 use super::datastores::volatile;
 use super::disks::{datastore_of, writes_of};
 use super::images;
@@ -352,7 +353,15 @@ impl Control {
             model.check_not_planned(&name)?;
         }
         let policy = set.policy(class, known_size.unwrap_or_default());
-        let mut warnings = self.check_new(model, &name, &target, &policy, request.force)?;
+        let new = NewDisk {
+            name: &name,
+            target: &target,
+            vm: request.vm.as_ref(),
+            size: known_size.unwrap_or_default(),
+            policy: &policy,
+            reserved: policy.reservation,
+        };
+        let mut warnings = self.check_new(model, &new, request.force)?;
         let datastore = model.datastore(&target)?;
         warnings.extend(volatile(&datastore.record));
         let size = match found {

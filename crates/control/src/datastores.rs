@@ -3,6 +3,7 @@ use super::window_views::patched_window;
 use super::{
     Control, ControlError, DatastoreEntry, Service, capacity, images, meaningless, remote, stripes,
 };
+use crate::tenants::groups::WhatIf;
 use headgate_api::placement::DatastorePlacementPatch;
 use headgate_api::trace::TracePart;
 use headgate_api::types::{Change, Changed, Datastore, DatastorePatch};
@@ -121,6 +122,7 @@ impl Control {
             images::discard_scratch(directory)?;
         }
         self.probe_device(&record.name, &record.backend)?;
+        self.forget_groups(&record.name);
         self.plane.add_datastore(record, directory.as_deref())?;
         if let Err(e) = self.set_window(record) {
             self.plane.remove_datastore(&record.name)?;
@@ -277,6 +279,7 @@ impl Control {
         record.window = patched_window(update.window, record.window)?;
         record.window.found = update.found.or(record.window.found);
         self.check_window(&record)?;
+        self.model().check_groups(&record, WhatIf::default())?;
         record.capacity = match update.capacity {
             Some(capacity) => capacity.or_else(|| capacity::from_model(&record)),
             None => capacity::current(&record),

@@ -7,6 +7,8 @@ use super::server_policy::next_epoch;
 use super::workers::Ticket;
 use super::{Control, ControlError, DatastoreEntry, Model, Service, flash, images, size};
 use crate::leases::{Before, Eviction};
+use crate::tenants::groups::{Member, WhatIf};
+use crate::tenants::quota::Counted;
 use headgate_api::types::{Change, Changed, Disk, DiskCreate, DiskPatch, Force};
 use headgate_model::Name;
 use headgate_model::RemoteDisk;
@@ -16,7 +18,7 @@ use headgate_model::{
 use headgate_model::{Fence, OpenDisk, Session, SizeRule};
 use headgate_placement::State;
 use headgate_qos::{Narrow, PolicyError};
-use headgate_units::{Bytes, BytesPerSec};
+use headgate_units::{Bytes, BytesPerSec, Iops};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tracing::warn;
@@ -158,22 +160,60 @@ pub(super) fn datastore_of(request: &DiskCreate) -> Result<Name, ControlError> {
     }
 }
 
+/// A disk as it would be, for what is to be checked of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewDisk<'a> {
+    pub(super) name: &'a Name,
+    pub(super) target: &'a Name,
+    pub(super) vm: Option<&'a Name>,
+    pub(super) size: Bytes,
+    pub(super) policy: &'a Policy,
+    /// What counts of its reservation: an equal part, of one that lies on other servers too.
+    pub(super) reserved: Option<Iops>,
+}
+
+impl<'a> NewDisk<'a> {
+    /// A disk as its record says.
+    pub(super) fn of(record: &'a DiskRecord) -> NewDisk<'a> {
+        NewDisk {
+            name: &record.name,
+            target: &record.datastore,
+            vm: record.vm.as_ref(),
+            size: record.size,
+            policy: &record.policy,
+            reserved: record.promised(),
+        }
+    }
+
+    pub(super) fn member(&self) -> Member<'a> {
+        let reserved = self.reserved.map_or(0, Iops::get);
+        Member { disk: self.name, vm: self.vm, reserved, policy: *self.policy }
+    }
+
+    pub(super) fn counted(&self) -> Counted<'a> {
+        let reserved = self.policy.reservation.map_or(0, Iops::get);
+        Counted { disk: self.name, size: self.size, reserved }
+    }
+}
+
 impl Control {
     pub(super) fn check_admission(
         &self,
         model: &Model,
         datastore: &DatastoreEntry,
-        policy: &Policy,
-        before: Option<&Policy>,
+        disk: Member<'_>,
         force: Force,
     ) -> Result<Vec<String>, ControlError> {
-        let Some(asked) = policy.reservation else { return Ok(Vec::new()) };
-        let held = before.and_then(|p| p.reservation);
-        if held.is_some_and(|held| asked <= held) {
+        model.check_groups(&datastore.record, WhatIf::is(disk))?;
+        let promised = |what_if| model.promised_in(&datastore.record, what_if).all;
+        let without = WhatIf { without: Some(disk.disk), with: None };
+        let (rest, all) = (promised(without), promised(WhatIf::is(disk)));
+        // A group may have promised all of it already.
+        if all <= promised(WhatIf::default()) {
             return Ok(Vec::new());
         }
-        let mut target = self.reservable_rate(model, datastore);
-        target.reserved -= held.map_or(0, |h| h.get());
+        let Ok(asked) = Iops::new(all.saturating_sub(rest)) else { return Ok(Vec::new()) };
+        let target = self.reservable_rate_if(model, datastore, without);
         let others: Vec<_> = model
             .datastores
             .values()
@@ -287,6 +327,7 @@ impl Control {
             noted: self.noted_before(&record.name),
             ..self.open_request(record, image, remote)
         };
+        self.group_disk(record)?;
         let opened = self.plane.open_disk(request);
         if opened.is_ok() {
             self.go_on_noting(&record.name);
@@ -342,11 +383,10 @@ impl Control {
     pub(super) fn check_new(
         &self,
         model: &Model,
-        name: &Name,
-        target: &Name,
-        policy: &Policy,
+        new: &NewDisk<'_>,
         force: Force,
     ) -> Result<Vec<String>, ControlError> {
+        let NewDisk { name, policy, .. } = *new;
         model.check_export_name(name)?;
         model.check_no_copy(name)?;
         let longest = self.dir.longest_disk_name();
@@ -362,10 +402,8 @@ impl Control {
             ));
         }
         check_policy(policy)?;
-        // What was promised to it before it is made is not promised twice.
-        let planned = model.planned.get(name).filter(|planned| planned.datastore == *target);
-        let planned = planned.map(|planned| model.policy_planned(planned));
-        self.check_place(model, target, policy, planned.as_ref(), force)
+        model.check_quota(new.vm, new.counted())?;
+        self.check_place(model, new, force)
     }
 
     /// That a datastore serves and has room for one more disk's policy, of which it may have
@@ -373,14 +411,14 @@ impl Control {
     pub(super) fn check_place(
         &self,
         model: &Model,
-        target: &Name,
-        policy: &Policy,
-        planned: Option<&Policy>,
+        new: &NewDisk<'_>,
         force: Force,
     ) -> Result<Vec<String>, ControlError> {
+        let NewDisk { target, policy, .. } = *new;
         self.check_takes_disks(model, target, force)?;
         let datastore = model.datastore(target)?;
-        let mut warnings = self.check_admission(model, datastore, policy, planned, force)?;
+        // What was promised to it before it is made is not promised twice.
+        let mut warnings = self.check_admission(model, datastore, new.member(), force)?;
         warnings.extend(self.check_latency(model, datastore, policy, None, force)?);
         warnings.extend(policy_warnings(policy, datastore));
         Ok(warnings)
@@ -439,18 +477,13 @@ impl Control {
             check_policy(&record.policy)?;
             let mut warnings = Vec::new();
             let (old, force) = (&before.record.policy, patch.force);
-            let held = Policy { reservation: before.record.promised(), ..*old };
+            model.check_quota(record.vm.as_ref(), NewDisk::of(&record).counted())?;
             // One that moves is promised it on both.
             let arrives_at = model.moves.get(name).map(|moving| moving.arrives_at());
             for on in std::iter::once(&record.datastore).chain(arrives_at.flatten()) {
                 let (datastore, new) = (model.datastore(on)?, &record.policy);
-                warnings.extend(self.check_admission(
-                    &model,
-                    datastore,
-                    new,
-                    Some(&held),
-                    force,
-                )?);
+                let member = NewDisk::of(&record).member();
+                warnings.extend(self.check_admission(&model, datastore, member, force)?);
                 let disk = Some((name, old));
                 warnings.extend(self.check_latency(&model, datastore, new, disk, force)?);
                 warnings.extend(policy_warnings(new, datastore));
@@ -471,8 +504,12 @@ impl Control {
             warnings.push("the disk is not serving: the policy takes effect when it does".into());
         }
         // It may have lost its lease meanwhile.
-        if let Some(entry) = self.model_mut().disks.get_mut(name) {
-            entry.record = record;
+        self.model_mut().set_record(record.clone());
+        if let Err(e) = self.put_groups_now() {
+            self.model_mut().set_record(before.record.clone());
+            self.put_disk_in_force(&record, &before.record)?;
+            catalog.update_disk(&before.record)?;
+            return Err(e);
         }
         drop(catalog);
         if before.service == Service::Serving && policy != before.record.policy {

@@ -130,6 +130,20 @@ pub enum ControlError {
         /// Which datastores cannot keep them, by how much, and of which disks.
         what: String,
     },
+    /// A group would promise more than its limit.
+    #[error("{what}")]
+    AboveLimit {
+        /// Which one, where, and how much.
+        what: String,
+    },
+    /// A tenant would have more than its quota.
+    #[error("tenant '{tenant}' would have {what}")]
+    OverQuota {
+        /// The tenant.
+        tenant: Name,
+        /// What it would have, and what it may.
+        what: String,
+    },
     /// A disk that clients are connected to.
     #[error("disk '{name}' is in use by {clients} client(s)")]
     InUse {
@@ -354,6 +368,8 @@ impl ControlError {
             | ControlError::InUse { .. }
             | ControlError::ClassInUse { .. }
             | ControlError::Unfit { .. }
+            | ControlError::AboveLimit { .. }
+            | ControlError::OverQuota { .. }
             | ControlError::NotAdmitted { .. }
             | ControlError::LatencyNotAdmitted { .. }
             | ControlError::NoSpace { .. }
@@ -420,6 +436,18 @@ impl ControlError {
             }
             ControlError::Unfit { .. } => {
                 Some("promise less, move disks away, or use --force to overbook".into())
+            }
+            ControlError::AboveLimit { .. } => Some(
+                "promise less to what is in it, or raise its limit ('headgate tenant set', \
+                 'headgate vm set')"
+                    .into(),
+            ),
+            ControlError::OverQuota { tenant, .. } => Some(format!(
+                "remove disks or promise less, or let it have more: see 'headgate tenant show \
+                 {tenant}'"
+            )),
+            ControlError::Missing { kind: "tenant", .. } => {
+                Some("see 'headgate tenant list'; 'headgate tenant set' makes one".into())
             }
             ControlError::Missing { kind: "class", .. } => {
                 Some("see 'headgate class list'; a class of datastores is --datastore-class".into())

@@ -82,6 +82,7 @@ mod takeover;
 #[cfg(test)]
 mod takeover_tests;
 mod targets;
+mod tenants;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -203,6 +204,8 @@ pub struct Control {
     events: EventLog,
     catalog: Mutex<Box<dyn Catalog>>,
     model: RwLock<Model>,
+    /// The groups of disks that shards have.
+    groups_given: Mutex<tenants::in_force::Given>,
     /// How often the model was changed: who waits for a change looks here.
     changes: AtomicU64,
 }

@@ -29,6 +29,8 @@ impl Model {
             moves: self.moves.clone(),
             classes: self.classes.clone(),
             planned: self.planned.clone(),
+            vms: self.vms.clone(),
+            tenants: self.tenants.clone(),
             ..Model::default()
         };
         after.take(change);
@@ -42,6 +44,10 @@ impl Model {
         let gone: BTreeSet<&Name> = change.gone_planned.iter().collect();
         self.planned.retain(|name, _| !gone.contains(name));
         self.planned.extend(change.planned.iter().map(|one| (one.name.clone(), one.clone())));
+        self.tenants.retain(|name, _| !change.gone_tenants.contains(name));
+        self.tenants.extend(change.tenants.iter().map(|one| (one.name.clone(), one.clone())));
+        self.vms.retain(|name, _| !change.gone_vms.contains(name));
+        self.vms.extend(change.vms.iter().map(|one| (one.name.clone(), one.clone())));
         change.disks.iter().for_each(|record| self.set_record(record.clone()));
         for record in &change.datastores {
             if let Some(entry) = self.datastores.get_mut(&record.name) {
@@ -65,6 +71,22 @@ impl Model {
             datastores: change.datastores.iter().filter_map(store).collect(),
             gone_planned: planned.clone().filter(is_new_plan).cloned().collect(),
             planned: planned.filter_map(|name| self.planned.get(name)).cloned().collect(),
+            ..self.undo_of_groups(change)
+        }
+    }
+
+    /// Of tenants and virtual machines alone.
+    fn undo_of_groups(&self, change: &PolicyChange) -> PolicyChange {
+        let tenants = change.tenants.iter().map(|one| &one.name).chain(&change.gone_tenants);
+        let vms = change.vms.iter().map(|one| &one.name).chain(&change.gone_vms);
+        let is_new_tenant = |name: &&Name| !self.tenants.contains_key(*name);
+        let is_new_vm = |name: &&Name| !self.vms.contains_key(*name);
+        PolicyChange {
+            gone_tenants: tenants.clone().filter(is_new_tenant).cloned().collect(),
+            tenants: tenants.filter_map(|name| self.tenants.get(name)).cloned().collect(),
+            gone_vms: vms.clone().filter(is_new_vm).cloned().collect(),
+            vms: vms.filter_map(|name| self.vms.get(name)).cloned().collect(),
+            ..PolicyChange::default()
         }
     }
 
@@ -100,6 +122,8 @@ impl Control {
     ) -> Result<Judged, ControlError> {
         let after = model.after(change);
         check_policies(model, &after, change)?;
+        after.check_all_groups()?;
+        model.check_quotas_after(&after)?;
         let mut warnings = BTreeSet::new();
         let (promises, unfit) = self.judge_rates(model, &after, change);
         match force {
@@ -119,6 +143,8 @@ impl Control {
         change: &PolicyChange,
     ) -> (Vec<PromisesOn>, Vec<String>) {
         let (mut promises, mut unfit) = (Vec::new(), Vec::new());
+        let regrouped = !model.undo_of_groups(change).is_empty();
+        let all = model.datastores.keys().filter(|_| regrouped);
         let touched: BTreeSet<&Name> = change
             .disks
             .iter()
@@ -139,6 +165,7 @@ impl Control {
                 let of_it = |one: &&PlannedRecord| one.class.as_ref() == Some(&class.name);
                 model.planned.values().filter(of_it).map(|one| &one.datastore)
             }))
+            .chain(all)
             .collect();
         for name in touched {
             let (Some(old), Some(new)) = (model.datastores.get(name), after.datastores.get(name))
@@ -160,6 +187,7 @@ impl Control {
                 let more = risen.len().saturating_sub(5);
                 let named = risen.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let named = if named.is_empty() { "its groups".to_owned() } else { named };
                 unfit.push(format!(
                     "datastore '{name}' can promise {} IOPS, has promised {}, and would have \
                      promised {}: {} too many, for {named}{more}",
@@ -219,11 +247,23 @@ impl Control {
         let undo = self.model().undo_of(change);
         catalog.change_policies(change)?;
         crash::point("policies written down");
-        if let Err(e) = self.put_all_in_force(&undo.disks, &change.disks) {
+        let after = self.model().after(change);
+        let in_force = self.put_all_in_force(&undo.disks, &change.disks).and_then(|()| {
+            self.put_groups(&after).inspect_err(|_| {
+                if let Err(error) = self.put_all_in_force(&change.disks, &undo.disks) {
+                    error!(%error, "policies are not what they were before a change that failed");
+                }
+            })
+        });
+        if let Err(e) = in_force {
             catalog.change_policies(&undo)?;
             return Err(e);
         }
         self.model_mut().take(change);
+        // A disk that was opened meanwhile went by what was known then.
+        if let Err(error) = self.put_groups_now() {
+            error!(%error, "groups of disks are not what is known");
+        }
         Ok(())
     }
 

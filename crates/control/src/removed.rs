@@ -1,5 +1,6 @@
 //! Removed disks whose content is kept: shown, brought back, and purged when their time is over.
 
+use crate::disks::NewDisk;
 use crate::leases::{Before, Eviction};
 use crate::purge_failures::Told;
 use crate::workers::Ticket;
@@ -192,7 +193,7 @@ impl Control {
             let force = request.force;
             let ready = model.with_class_of_now(ready);
             model.check_not_planned(&ready.name)?;
-            self.check_new(&model, &ready.name, &ready.datastore, &ready.policy, force)
+            self.check_new(&model, &NewDisk::of(&ready), force)
                 .map_err(taken)
                 .map(|warnings| (ready, warnings))?
         };

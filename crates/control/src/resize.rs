@@ -4,6 +4,7 @@
 //! that the disk is [`Resizing`](DiskState::Resizing): from then on the size that the image has is
 //! the disk's, whatever the row says, and a crash leaves one of the two.
 
+use crate::disks::NewDisk;
 use crate::workers::Ticket;
 use crate::{
     Control, ControlError, DiskEntry, Model, Service, block_device, crash, flash, images, size,
@@ -239,9 +240,13 @@ impl Control {
             flash::check_space(&model, store, Some(more))?;
             // Its class may promise more for each GB.
             let (name, before) = (&record.name, &record.policy);
-            let policy = model.policy_of(&DiskRecord { size, ..record.clone() });
+            let larger = DiskRecord { size, ..record.clone() };
+            let larger = DiskRecord { policy: model.policy_of(&larger), ..larger };
+            let policy = larger.policy;
             crate::disks::check_policy(&policy)?;
-            self.check_admission(&model, store, &policy, Some(before), Force::No)?;
+            let new = NewDisk::of(&larger);
+            model.check_quota(new.vm, new.counted())?;
+            self.check_admission(&model, store, new.member(), Force::No)?;
             self.check_latency(&model, store, &policy, Some((name, before)), Force::No)?;
         }
         self.check_overcommit(&DiskRecord { size, ..record.clone() })
@@ -288,6 +293,8 @@ impl Control {
         if found < record.size && request.shrink == Shrink::Never {
             return Err(not_smaller(record, found, &whose));
         }
+        let larger = DiskRecord { size: found, ..record.clone() };
+        self.model().check_quota(record.vm.as_ref(), NewDisk::of(&larger).counted())?;
         self.begin_resize(record, ticket)?;
         self.recover_disk(name, ticket);
         let model = self.model();

@@ -51,6 +51,7 @@ impl Control {
             model.datastores.insert(entry.record.name.clone(), entry);
         }
         model.classes = contents.classes.into_iter().map(|one| (one.name.clone(), one)).collect();
+        model.tenants = contents.tenants.into_iter().map(|one| (one.name.clone(), one)).collect();
         model.planned = contents.planned.into_iter().map(|one| (one.name.clone(), one)).collect();
         model.removed = contents.removed.into_iter().map(|one| (one.id.clone(), one)).collect();
         for record in contents.disks {
@@ -92,6 +93,7 @@ impl Control {
             events,
             catalog: Mutex::new(catalog),
             model: RwLock::new(model),
+            groups_given: Mutex::default(),
             changes: Default::default(),
         });
         // Before any disk is opened.

@@ -7,7 +7,7 @@ use crate::snapshots::{Known, Tracked};
 use headgate_devices::ModelSpec;
 use headgate_model::{
     Backend, ClassRecord, DatastoreRecord, DiskRecord, ExportRecord, Name, PlannedRecord,
-    RemovedId, RemovedRecord, VmRecord,
+    RemovedId, RemovedRecord, TenantRecord, VmRecord,
 };
 use headgate_placement::Rules;
 use std::collections::BTreeMap;
@@ -96,6 +96,7 @@ pub(crate) struct Model {
     pub(crate) exports: BTreeMap<Name, ExportRecord>,
     pub(crate) rules: Rules,
     pub(crate) classes: BTreeMap<Name, ClassRecord>,
+    pub(crate) tenants: BTreeMap<Name, TenantRecord>,
     /// Disks that are to be made. What they are promised counts until they are there.
     pub(crate) planned: BTreeMap<Name, PlannedRecord>,
     /// Removed disks whose content is kept.

@@ -1,6 +1,7 @@
 //! Leases of disks: acquires, loses, releases and takes them over, so that two hosts never serve
 //! one disk.
 
+use crate::disks::NewDisk;
 use super::disks::DEFAULT_DATASTORE;
 use super::workers::Ticket;
 use super::{
@@ -370,6 +371,7 @@ impl Control {
         self.hold(name, &backend, Before::Existing, eviction, ticket)?;
         let served = self.size_of(&record, &backend, format).and_then(|size| {
             let record = DiskRecord { size, ..record };
+            self.model().check_quota(record.vm.as_ref(), NewDisk::of(&record).counted())?;
             self.catalog().insert_disk(&record)?;
             let served = self.serve_disk(&record, &backend, eviction, ticket).and_then(|_| {
                 if ticket.commit() {
@@ -387,6 +389,7 @@ impl Control {
         let record = served.inspect_err(|_| self.leases.release(name))?;
         let entry = DiskEntry { record, service: Service::Serving };
         self.model_mut().disks.insert(name.clone(), entry);
+        self.put_groups_now()?;
         Ok(warnings)
     }
 
@@ -436,7 +439,15 @@ impl Control {
             ));
         }
         model.check_not_planned(name)?;
-        let warnings = self.check_new(model, name, &target, &policy, force)?;
+        let new = NewDisk {
+            name,
+            target: &target,
+            vm: vm.as_ref(),
+            size: Bytes(0),
+            policy: &policy,
+            reserved: policy.reservation,
+        };
+        let warnings = self.check_new(model, &new, force)?;
         if let Backend::Block { .. } = backend {
             self.check_vacant(model, &target)?;
         }

@@ -17,7 +17,7 @@ use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
 use headgate_history::Samples;
 use headgate_mirror::changes::Changes;
-use headgate_model::Name;
+use headgate_model::{DiskGroups, Name};
 use headgate_model::{
     ChangesSince, CutOff, DataPlane, DatastoreSample, DiskSample, Ended, LiveDisk, Machine,
     NotResized, OpenDisk, PlaneError, Probe, SizeRule, Stall, Writes,
@@ -66,6 +66,7 @@ struct State {
     writes: BTreeMap<Name, Writes>,
     windows: BTreeMap<Name, Slots>,
     narrow: BTreeMap<Name, Narrow>,
+    pub(super) groups: BTreeMap<Name, DiskGroups>,
     /// Datastores whose latency is measured.
     measured: BTreeSet<Name>,
     /// What the next periods saw.
@@ -276,6 +277,12 @@ impl DataPlane for MemoryPlane {
 
     fn adjust(&self, datastore: &Name, _adjustment: Adjustment) -> Result<(), PlaneError> {
         self.run("adjust", |s| assert!(s.datastores.contains(datastore)))
+    }
+
+    fn set_groups(&self, datastore: &Name, groups: &DiskGroups) -> Result<(), PlaneError> {
+        self.run("set_groups", |s| {
+            s.groups.insert(datastore.clone(), groups.clone());
+        })
     }
 
     fn set_layers(&self, datastore: &Name, _layers: &[LayerSpec]) -> Result<(), PlaneError> {

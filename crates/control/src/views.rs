@@ -3,6 +3,7 @@ use super::window_views::window_view;
 use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Hang, Model, Service, capacity, flash, vms,
 };
+use crate::tenants::groups::WhatIf;
 use headgate_api::costs::LearnedCosts;
 use headgate_api::health::{Health, HealthStatus};
 use headgate_api::trouble::{LastError, Moment, Trouble, TroubleState};
@@ -126,13 +127,21 @@ fn troubled(disk: &DiskSample) -> Option<String> {
 
 impl Control {
     pub(super) fn reservable_rate(&self, model: &Model, entry: &DatastoreEntry) -> ReservableRate {
-        let reservations =
-            model.promised_on(&entry.record.name).filter_map(|disk| disk.record.promised());
+        self.reservable_rate_if(model, entry, WhatIf::default())
+    }
+
+    /// The same where something were different.
+    pub(super) fn reservable_rate_if(
+        &self,
+        model: &Model,
+        entry: &DatastoreEntry,
+        what_if: WhatIf<'_>,
+    ) -> ReservableRate {
         let record = &entry.record;
         let most = capacity::most(record);
         ReservableRate {
             name: record.name.clone(),
-            reserved: reservations.map(|r| r.get()).sum::<u64>() + model.planned_on(&record.name),
+            reserved: model.promised_in(record, what_if).all,
             reservable: admission::reservable(
                 record.capacity.as_ref(),
                 most,

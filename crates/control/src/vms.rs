@@ -4,7 +4,8 @@ use super::{Control, ControlError, DiskEntry, Model, Service, sockets};
 use headgate_api::priorities::{Priorities, VmPatch, VmSockets};
 use headgate_api::types::{Changed, Disk, Vm};
 use headgate_model::Name;
-use headgate_model::{PriorityRecord, Scheduler, VmRecord};
+use headgate_catalog::PolicyChange;
+use headgate_model::{GroupPolicy, PriorityRecord, Scheduler, VmPromise, VmRecord};
 use headgate_qos::ioprio::IoprioMap;
 use headgate_units::Bytes;
 use std::collections::BTreeMap;
@@ -36,6 +37,16 @@ fn changed(mut record: PriorityRecord, patch: &VmPatch) -> Result<PriorityRecord
     }
     record.map = record.map.with_nice(nice);
     Ok(record)
+}
+
+fn promise_changed(mut promise: VmPromise, patch: &VmPatch) -> VmPromise {
+    promise.tenant = patch.tenant.clone().apply(promise.tenant);
+    promise.policy = GroupPolicy {
+        reservation: patch.reservation.apply(promise.policy.reservation),
+        limit: patch.limit.apply(promise.policy.limit),
+        shares: patch.shares.apply(promise.policy.shares),
+    };
+    promise
 }
 
 /// Warnings about settings that the operator may not have intended.
@@ -116,11 +127,15 @@ impl Control {
                 name: old.name,
                 priorities: changed(old.priorities, patch)?,
                 sockets: sockets::changed(old.sockets.clone(), patch),
+                promise: promise_changed(old.promise.clone(), patch),
             };
+            model.check_promise(&record)?;
             if record.sockets != old.sockets {
                 self.access_by(&record.sockets)?;
             }
-            let warnings = warnings(&model, name, &record.priorities);
+            let mut warnings = warnings(&model, name, &record.priorities);
+            let change = PolicyChange { vms: vec![record.clone()], ..PolicyChange::default() };
+            warnings.extend(self.judge_promises(&model, &change, patch.force)?.warnings);
             (before, record, warnings)
         };
         catalog.put_vm(&record)?;
@@ -131,7 +146,13 @@ impl Control {
             }
             return Err(e);
         }
-        self.model_mut().vms.insert(name.clone(), record);
+        // All else is in force by now, and this is judged already: it is the last that can fail.
+        let change = PolicyChange { vms: vec![record.clone()], ..PolicyChange::default() };
+        if let Err(e) = self.put_policies(&mut **catalog, &change) {
+            let old = before.unwrap_or_else(|| VmRecord::unset(name.clone()));
+            self.put_back_vm(&old);
+            return Err(e);
+        }
         drop(catalog);
         Ok(Changed { now: self.vm(name)?, warnings })
     }
@@ -146,13 +167,16 @@ impl Control {
         let mut catalog = self.catalog();
         let Some(before) = self.model().vms.get(name).cloned() else { return Ok(()) };
         self.put_in_force(&VmRecord::unset(name.clone()))?;
-        self.model_mut().vms.remove(name);
-        if let Err(e) = catalog.delete_vm(name) {
-            self.put_in_force(&before)?;
-            self.model_mut().vms.insert(name.clone(), before);
-            return Err(e.into());
+        let gone_vms = vec![name.clone()];
+        let change = PolicyChange { gone_vms, ..PolicyChange::default() };
+        self.put_policies(&mut **catalog, &change).inspect_err(|_| self.put_back_vm(&before))
+    }
+
+    /// After a change that failed.
+    fn put_back_vm(&self, before: &VmRecord) {
+        if let Err(error) = self.put_in_force(before) {
+            tracing::error!(vm = %before.name, %error, "its settings are not those it had");
         }
-        Ok(())
     }
 
     /// Hands `record` to the sockets and to the shards of every disk of a virtual machine; where
@@ -200,6 +224,8 @@ fn vms(set: &BTreeMap<Name, VmRecord>, disks: &[Disk]) -> Vec<Vm> {
         reserved_iops: 0,
         clients: 0,
         priorities: set.get(name).map_or_else(PriorityRecord::unset, |vm| vm.priorities).into(),
+        tenant: set.get(name).and_then(|vm| vm.promise.tenant.clone()),
+        policy: set.get(name).map(|vm| vm.promise.policy).unwrap_or_default(),
         sockets: VmSockets::default(),
     };
     let mut vms: BTreeMap<Name, Vm> = set.keys().map(|name| (name.clone(), empty(name))).collect();

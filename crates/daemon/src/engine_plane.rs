@@ -24,7 +24,7 @@ use headgate_frontends::vhost::reactor::Reactor;
 use headgate_frontends::vhost::server::{ServerError, VhostServer};
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_model::{
-    CutOff, DataPlane, DatastoreSample, Ended, Machine, MemberProbe, NbdSample, NotResized,
+    CutOff, DataPlane, DatastoreSample, DiskGroups, Ended, Machine, MemberProbe, NbdSample, NotResized,
     OpenDisk, Period, PlaneError, Probe, Session, Stall, Writes,
 };
 use headgate_model::{PolicyAnswers, ServerPolicy, ShardWaits};
@@ -356,6 +356,11 @@ impl DataPlane for EnginePlane {
 
     fn adjust(&self, datastore: &Name, adjustment: Adjustment) -> Result<(), PlaneError> {
         self.engine.adjust(self.store(datastore)?, adjustment).map_err(failed)
+    }
+
+    fn set_groups(&self, datastore: &Name, groups: &DiskGroups) -> Result<(), PlaneError> {
+        let groups = self.engine_groups(groups);
+        self.engine.set_groups(self.store(datastore)?, groups).map_err(failed)
     }
 
     fn set_layers(&self, datastore: &Name, layers: &[LayerSpec]) -> Result<(), PlaneError> {

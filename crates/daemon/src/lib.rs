@@ -4,6 +4,7 @@ mod announced;
 pub mod calibrate;
 pub mod demo;
 mod engine_copies;
+mod engine_groups;
 mod engine_images;
 mod engine_moves;
 mod engine_parts;

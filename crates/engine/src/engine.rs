@@ -2,6 +2,7 @@
 
 use crate::backend::{self, Backend, BackendSpec, Image};
 use crate::calls::Member;
+use crate::groups::DiskGroups;
 use crate::error::{EngineError, ShardGone, WINDOW_MAX};
 use crate::ids::{DatastoreId, DiskId};
 use crate::kernel::mailbox::Mailbox;
@@ -278,6 +279,19 @@ impl Engine {
         adjustment: Adjustment,
     ) -> Result<(), EngineError> {
         self.call(datastore.shard, move |s| s.adjust(datastore.key, adjustment))?
+    }
+
+    /// Puts groups of disks in the place of those that a datastore has: its requests go by them
+    /// from the next dispatch on, queued ones too.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDatastore`], [`EngineError::Groups`]; all is as it was then.
+    pub fn set_groups(
+        &self,
+        datastore: DatastoreId,
+        groups: DiskGroups,
+    ) -> Result<(), EngineError> {
+        self.call(datastore.shard, move |s| s.set_groups(datastore.key, groups))?
     }
 
     /// Removes a datastore that has no disks open.

@@ -54,6 +54,15 @@ pub enum EngineError {
     /// The scheduler's parameters contradict each other.
     #[error("scheduler: {0}")]
     Qos(#[from] headgate_qos::ConfigError),
+    /// The disks cannot be in such groups.
+    #[error(transparent)]
+    Groups(#[from] headgate_qos::GroupsError),
+    /// A disk of a datastore with groups cannot have that.
+    #[error("disks of a datastore with groups have no {what}: leave it out")]
+    BesideGroups {
+        /// What it is.
+        what: &'static str,
+    },
     /// A thread or ring could not be made.
     #[error(
         "cannot start a shard: {0} (io_uring with DEFER_TASKRUN needs Linux 6.1 or newer, and kernel.io_uring_disabled=0)"

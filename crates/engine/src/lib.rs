@@ -16,6 +16,7 @@ mod copies;
 mod copying;
 pub mod engine;
 mod error;
+mod groups;
 mod ids;
 mod kernel;
 mod moves;
@@ -45,6 +46,7 @@ pub use engine::{DatastoreSpec, DiskSpec, Engine, EngineConfig, Pin, ShardGroup}
 pub use error::{EngineError, MoveError, ResizeError, ShardGone, WINDOW_MAX};
 pub use headgate_mirror::changes::{ChangedBlocks, Difference};
 pub use headgate_polling::Mode;
+pub use groups::DiskGroups;
 pub use ids::{DatastoreId, DiskId};
 pub use moves::MoveSpec;
 pub use moving::{Gauge, Listening, MoveEvent, MoveGauge, MoveId, MoveListener, MoveTerms};

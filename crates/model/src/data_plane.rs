@@ -4,7 +4,7 @@ use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
 use crate::{
-    BlockSizes, DatastoreRecord, DiskCopies, Ended, ExportRecord, LiveMoves, Machine, Name,
+    BlockSizes, DatastoreRecord, DiskCopies, DiskGroups, Ended, ExportRecord, LiveMoves, Machine, Name,
     OpenDisk, PlaneError, Policy, PriorityRecord, Session, TroubleSample, Writes,
 };
 use crate::{MemberProbe, PolicyAnswers, ServerPolicy};
@@ -176,6 +176,13 @@ pub trait DataPlane: LiveMoves + DiskCopies + Send + Sync {
     /// # Errors
     /// When the shard does not confirm.
     fn adjust(&self, datastore: &Name, adjustment: Adjustment) -> Result<(), PlaneError>;
+
+    /// Puts groups of disks in the place of those that a datastore has, with what they are promised:
+    /// in force when the call returns, for requests that wait already too.
+    ///
+    /// # Errors
+    /// When they cannot be, or the shard does not confirm; all is as it was then.
+    fn set_groups(&self, datastore: &Name, groups: &DiskGroups) -> Result<(), PlaneError>;
 
     /// Puts these layers in the place of those that a datastore has, outermost first. Requests that
     /// the old ones hold go on at once; none is lost.

@@ -22,6 +22,7 @@ mod removed;
 mod sample;
 mod settled;
 mod stripes;
+mod tenants;
 mod trouble;
 mod waits;
 mod window;
@@ -56,6 +57,7 @@ pub use settled::{Ended, Noted, Settled};
 pub use stripes::{
     MemberContent, MemberProbe, ServerLeases, ServerPolicy, StripeRecord, StripedDisk,
 };
+pub use tenants::{DiskGroups, GroupPolicy, Quota, TenantRecord, VmPromise};
 pub use trouble::{ErrorSample, FAILING, HoldSample, ReadErrors, TroubleSample, WriteErrors};
 pub use waits::{NeighbourWait, Sender, Waits};
 pub use window::{

@@ -1,7 +1,7 @@
 //! Records of datastores, disks, virtual machines and exports, as the catalog stores them.
 
 use crate::{
-    DatastorePlacement, DiskPlacement, Name, Policy, PolicyPart, StripeRecord, WindowRecord,
+    DatastorePlacement, DiskPlacement, Name, Policy, PolicyPart, StripeRecord, VmPromise, WindowRecord,
 };
 use headgate_devices::LayerSpec;
 use headgate_nbd::client::connections::Connections;
@@ -436,12 +436,19 @@ pub struct VmRecord {
     pub priorities: PriorityRecord,
     /// Who may connect.
     pub sockets: SocketRecord,
+    /// What its disks are promised together, and whose it is.
+    pub promise: VmPromise,
 }
 
 impl VmRecord {
     /// What a virtual machine has that nothing was set for.
     pub fn unset(name: Name) -> VmRecord {
-        VmRecord { name, priorities: PriorityRecord::unset(), sockets: SocketRecord::default() }
+        VmRecord {
+            name,
+            priorities: PriorityRecord::unset(),
+            sockets: SocketRecord::default(),
+            promise: VmPromise::default(),
+        }
     }
 }
 

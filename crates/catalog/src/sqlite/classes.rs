@@ -1,6 +1,7 @@
-//! Rows of classes and of disks that are to be made: documents by their names.
+//! Rows of classes, of disks that are to be made and of tenants: documents by their names.
 
 use super::rows::{forget_planned, is_constraint_failure, json, update_datastore, update_disk};
+use super::tags;
 use crate::contents::PolicyChange;
 use crate::error::{CatalogError, corrupt};
 use headgate_model::Name;
@@ -9,15 +10,16 @@ use serde::de::DeserializeOwned;
 
 type Documents = Vec<String>;
 
-/// The documents of classes, and of disks that are to be made.
-pub(super) fn read_all(tx: &Transaction<'_>) -> Result<(Documents, Documents), rusqlite::Error> {
+/// The documents of classes, of disks that are to be made, and of tenants.
+pub(super) fn read_all(tx: &Transaction<'_>) -> Result<[Documents; 3], rusqlite::Error> {
     let all = |query: &str| -> Result<Documents, rusqlite::Error> {
         tx.prepare(query)?.query_map([], |row| row.get(0))?.collect()
     };
-    Ok((
+    Ok([
         all("SELECT document FROM classes ORDER BY name")?,
         all("SELECT document FROM planned ORDER BY disk")?,
-    ))
+        all("SELECT document FROM tenants ORDER BY name")?,
+    ])
 }
 
 pub(super) fn check<T: DeserializeOwned>(
@@ -68,7 +70,28 @@ pub(super) fn change(
     for name in &change.gone_planned {
         forget_planned(tx, name)?;
     }
+    change_groups(tx, change)?;
     Ok(Ok(()))
+}
+
+/// What changes of tenants and virtual machines.
+fn change_groups(tx: &Transaction<'_>, change: &PolicyChange) -> Result<(), rusqlite::Error> {
+    for tenant in &change.tenants {
+        tx.execute(
+            "INSERT OR REPLACE INTO tenants VALUES (?1, ?2)",
+            params![tenant.name.as_str(), json(tenant)],
+        )?;
+    }
+    for name in &change.gone_tenants {
+        tx.execute("DELETE FROM tenants WHERE name = ?1", [name.as_str()])?;
+    }
+    for vm in &change.vms {
+        tags::put_vm(tx, vm)?;
+    }
+    for name in &change.gone_vms {
+        tags::delete_vm(tx, name)?;
+    }
+    Ok(())
 }
 
 fn is_foreign(error: &rusqlite::Error) -> bool {

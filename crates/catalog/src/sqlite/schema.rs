@@ -117,4 +117,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     CREATE INDEX disks_by_class ON disks(class);
     CREATE TABLE planned (disk TEXT PRIMARY KEY NOT NULL, document TEXT NOT NULL) STRICT;
     ",
+    "
+    CREATE TABLE tenants (name TEXT PRIMARY KEY NOT NULL, document TEXT NOT NULL) STRICT;
+    ALTER TABLE vms ADD COLUMN promise TEXT NOT NULL DEFAULT '{}';
+    ",
 ];

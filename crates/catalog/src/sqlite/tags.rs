@@ -1,6 +1,6 @@
 //! Rows of virtual machines and exports.
 
-use super::rows::{word, writes};
+use super::rows::{json, word, writes};
 use crate::error::{CatalogError, corrupt};
 use headgate_model::{ExportRecord, PriorityRecord, PriorityScope, SocketRecord, VmRecord};
 use headgate_qos::ioprio::{IoprioMap, Nice};
@@ -25,13 +25,14 @@ pub(super) struct RawVm {
     map: String,
     user: Option<String>,
     group: Option<String>,
+    promise: String,
 }
 
 impl RawVm {
     pub(super) fn read_all(tx: &Transaction<'_>) -> Result<Vec<RawVm>, rusqlite::Error> {
         tx.prepare(
             "SELECT name, max_priority, default_priority, priority_scope, nice, ioprio_map,
-                 socket_user, socket_group FROM vms ORDER BY name",
+                 socket_user, socket_group, promise FROM vms ORDER BY name",
         )?
         .query_map([], |row: &Row<'_>| {
             Ok(RawVm {
@@ -43,6 +44,7 @@ impl RawVm {
                 map: row.get(5)?,
                 user: row.get(6)?,
                 group: row.get(7)?,
+                promise: row.get(8)?,
             })
         })?
         .collect()
@@ -68,6 +70,7 @@ impl RawVm {
                 map: map.with_nice(nice),
             },
             sockets: SocketRecord { user: self.user, group: self.group },
+            promise: serde_json::from_str(&self.promise).map_err(|e| bad(&e))?,
         })
     }
 }
@@ -77,7 +80,7 @@ pub(super) fn put_vm(tx: &Transaction<'_>, record: &VmRecord) -> Result<usize, r
     let nice =
         NICE.into_iter().find(|(nice, _)| *nice == map.nice()).map_or("honour", |(_, word)| word);
     tx.execute(
-        "INSERT OR REPLACE INTO vms VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT OR REPLACE INTO vms VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         params![
             record.name.as_str(),
             max.get(),
@@ -87,8 +90,16 @@ pub(super) fn put_vm(tx: &Transaction<'_>, record: &VmRecord) -> Result<usize, r
             map.to_string(),
             record.sockets.user,
             record.sockets.group,
+            json(&record.promise),
         ],
     )
+}
+
+pub(super) fn delete_vm(
+    tx: &Transaction<'_>,
+    name: &headgate_model::Name,
+) -> Result<usize, rusqlite::Error> {
+    tx.execute("DELETE FROM vms WHERE name = ?1", [name.as_str()])
 }
 
 /// An export's columns as SQLite gives them.

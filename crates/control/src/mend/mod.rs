@@ -456,8 +456,8 @@ pub enum Keep {
 fn fill(path: &Path, contents: &Contents) -> Result<(), CatalogError> {
     let mut catalog = SqliteCatalog::open(path)?;
     contents.datastores.iter().try_for_each(|one| catalog.insert_datastore(one))?;
-    let classes = PolicyChange { classes: contents.classes.clone(), ..PolicyChange::default() };
-    catalog.change_policies(&classes)?;
+    let (classes, tenants) = (contents.classes.clone(), contents.tenants.clone());
+    catalog.change_policies(&PolicyChange { classes, tenants, ..PolicyChange::default() })?;
     contents.disks.iter().try_for_each(|one| catalog.insert_disk(one))?;
     contents.vms.iter().try_for_each(|one| catalog.put_vm(one))?;
     contents.exports.iter().try_for_each(|one| catalog.insert_export(one))?;

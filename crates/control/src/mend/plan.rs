@@ -156,7 +156,7 @@ fn removed(
 /// Decides what the catalog will hold.
 pub(super) fn plan(gathered: Gathered) -> Plan {
     let Gathered { base, directories, claim, notes } = gathered;
-    let classes = base.classes.clone();
+    let (classes, tenants) = (base.classes.clone(), base.tenants.clone());
     let Contents { mut datastores, disks, mut vms, exports, rules, removed: known_removed, .. } =
         base;
     let with_images: BTreeSet<&Name> =
@@ -224,8 +224,19 @@ pub(super) fn plan(gathered: Gathered) -> Plan {
     let disks = planner.disks.into_values().map(|disk| with_class(disk, &classes)).collect();
     // What was to be made is made by who has the documents.
     let planned = Vec::new();
-    let contents =
-        Contents { datastores, disks, vms, exports, rules, removed: kept, moves, classes, planned };
+    let removed = kept;
+    let contents = Contents {
+        datastores,
+        disks,
+        vms,
+        exports,
+        rules,
+        removed,
+        moves,
+        classes,
+        planned,
+        tenants,
+    };
     Plan { contents, notes: planner.notes }
 }
 

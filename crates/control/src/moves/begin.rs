@@ -166,6 +166,8 @@ impl Control {
         let order = self.order(&mut plan, directory, request)?;
         let (events, heard) = channel();
         self.put_phase(disk, Phase::UnderWay, None);
+        // The copy is in the disk's group from its first request on.
+        self.put_groups_now()?;
         self.plane.begin_move(order, events)?;
         making.finish();
         info!(%disk, to = %request.to, "the disk is being moved");

@@ -1,5 +1,6 @@
 //! What moves stand in the way of, what stands in theirs, and what they take of a datastore.
 
+use crate::disks::NewDisk;
 use crate::datastores::volatile;
 use crate::disks::being_created;
 use crate::leases::{FenceState, Probed};
@@ -210,7 +211,8 @@ impl Control {
             if let Some(class) = class.filter(|_| entry.record.placement.class.is_none()) {
                 model.check_place_of_class(class, &request.to, request.force)?;
             }
-            self.check_place(model, &request.to, &entry.record.policy, None, request.force)?
+            let new = NewDisk { target: &request.to, ..NewDisk::of(&entry.record) };
+            self.check_place(model, &new, request.force)?
         };
         if let Some(ModelSpec::Null) = target.device {
             return Err(ControlError::invalid(

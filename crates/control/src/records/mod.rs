@@ -19,7 +19,7 @@ use headgate_catalog::{
 };
 use headgate_model::{
     Backend, ClassRecord, DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name,
-    PlannedRecord, RemovedId, RemovedRecord, RemovedStep, VmRecord,
+    PlannedRecord, RemovedId, RemovedRecord, RemovedStep, TenantRecord, VmRecord,
 };
 use headgate_placement::Rules;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,6 +98,7 @@ struct Held {
     moves: BTreeMap<Name, MoveRecord>,
     classes: BTreeMap<Name, ClassRecord>,
     planned: BTreeMap<Name, PlannedRecord>,
+    tenants: BTreeMap<Name, TenantRecord>,
 }
 
 /// The directory of a datastore's images as the catalog has it, if it has one.
@@ -181,6 +182,7 @@ impl<C: Catalog> Recorded<C> {
     /// What belongs to no image: datastores, disks without one, virtual machines, rules.
     fn state_note(&self) -> Note {
         let Held { datastores, disks, vms, exports, rules, classes, planned, .. } = &self.held;
+        let tenants = &self.held.tenants;
         let bare = |name: &Name| self.directory(name).is_none();
         let disks: Vec<DiskRecord> = disks
             .values()
@@ -198,6 +200,7 @@ impl<C: Catalog> Recorded<C> {
             moves: Vec::new(),
             classes: classes.values().cloned().collect(),
             planned: planned.values().cloned().collect(),
+            tenants: tenants.values().cloned().collect(),
             disks,
         });
         let name = crate::state_dir::RECORDS.to_owned();
@@ -316,6 +319,7 @@ impl<C: Catalog> Catalog for Recorded<C> {
             moves: moves.into_iter().map(|one| (one.disk.clone(), one)).collect(),
             classes: all.classes.into_iter().map(|one| (one.name.clone(), one)).collect(),
             planned: all.planned.into_iter().map(|one| (one.name.clone(), one)).collect(),
+            tenants: all.tenants.into_iter().map(|one| (one.name.clone(), one)).collect(),
             rules,
         };
         self.note_everything();
@@ -360,6 +364,10 @@ impl<C: Catalog> Catalog for Recorded<C> {
         held.classes.extend(change.classes.iter().map(|one| (one.name.clone(), one.clone())));
         held.planned.retain(|name, _| !change.gone_planned.contains(name));
         held.planned.extend(change.planned.iter().map(|one| (one.name.clone(), one.clone())));
+        held.tenants.retain(|name, _| !change.gone_tenants.contains(name));
+        held.tenants.extend(change.tenants.iter().map(|one| (one.name.clone(), one.clone())));
+        held.vms.retain(|name, _| !change.gone_vms.contains(name));
+        held.vms.extend(change.vms.iter().map(|one| (one.name.clone(), one.clone())));
         held.disks.extend(change.disks.iter().map(|one| (one.name.clone(), one.clone())));
         let datastores = change.datastores.iter().map(|one| (one.name.clone(), one.clone()));
         held.datastores.extend(datastores);

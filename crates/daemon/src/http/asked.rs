@@ -35,6 +35,7 @@ impl Asked {
             }
             "disks" | "moves" | "copies" | "removed" => ("disk", vec![disk(&name)]),
             "vms" => ("vm", Vec::new()),
+            "tenants" => ("tenant", Vec::new()),
             "classes" => ("class", Vec::new()),
             "exports" => {
                 let known = name.parse().ok().and_then(|name| app.control.export(&name).ok());

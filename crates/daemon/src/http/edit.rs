@@ -2,6 +2,7 @@
 
 use headgate_api::priorities::{Priorities, VmSockets};
 use headgate_api::types::Vm;
+use headgate_model::{GroupPolicy, Name};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,11 +71,14 @@ pub(super) struct VmSettings<'a> {
     priorities: &'a Priorities,
     #[serde(flatten)]
     sockets: &'a VmSockets,
+    tenant: &'a Option<Name>,
+    promised: &'a GroupPolicy,
 }
 
 impl VmSettings<'_> {
     pub(super) fn of(vm: &Vm) -> VmSettings<'_> {
-        VmSettings { priorities: &vm.priorities, sockets: &vm.sockets }
+        let Vm { priorities, sockets, tenant, policy, .. } = vm;
+        VmSettings { priorities, sockets, tenant, promised: policy }
     }
 }
 

@@ -17,6 +17,7 @@ mod moves;
 mod nodes;
 mod openapi;
 mod operations;
+mod owners;
 mod page;
 mod removed;
 mod reports;

@@ -7,7 +7,7 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 #[cfg(test)]
 mod tests {
     use super::super::{
-        balance, blame, classes, copies, events, moves, nodes, operations, removed, reports,
+        balance, blame, classes, copies, events, moves, nodes, operations, owners, removed, reports,
         routes, scrape,
     };
     use serde_json::Value;
@@ -80,6 +80,10 @@ mod tests {
             routes::show_vm,
             routes::set_vm,
             routes::reset_vm,
+            owners::list_tenants,
+            owners::show_tenant,
+            owners::set_tenant,
+            owners::remove_tenant,
             routes::list_exports,
             routes::add_export,
             routes::show_export,

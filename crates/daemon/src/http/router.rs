@@ -4,8 +4,8 @@ use super::app::App;
 use super::error::ApiError;
 use super::operations::{self, Operation};
 use super::{
-    balance, blame, classes, copies, events, moves, nodes, removed, reports, routes, scrape,
-    tenants,
+    balance, blame, classes, copies, events, moves, nodes, owners, removed, reports, routes,
+    scrape, tenants,
 };
 use axum::http::{StatusCode, Uri};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
@@ -82,6 +82,10 @@ fn handler(operation: &Operation) -> MethodRouter<App> {
         ("GET", "/v1/vms/{name}") => get(routes::show_vm),
         ("PATCH", "/v1/vms/{name}") => patch(routes::set_vm),
         ("DELETE", "/v1/vms/{name}") => delete(routes::reset_vm),
+        ("GET", "/v1/tenants") => get(owners::list_tenants),
+        ("GET", "/v1/tenants/{name}") => get(owners::show_tenant),
+        ("PATCH", "/v1/tenants/{name}") => patch(owners::set_tenant),
+        ("DELETE", "/v1/tenants/{name}") => delete(owners::remove_tenant),
         ("GET", "/v1/exports") => get(routes::list_exports),
         ("POST", "/v1/exports") => post(routes::add_export),
         ("GET", "/v1/exports/{name}") => get(routes::show_export),

@@ -61,6 +61,7 @@ impl Shard {
             closures: 0,
             holding: Default::default(),
             copies: Default::default(),
+            groups: Default::default(),
         });
         self.count_windows();
         key
@@ -209,6 +210,9 @@ impl Shard {
         let Some(store) = datastores.get_mut(datastore) else {
             return Err((EngineError::NoDatastore, Box::new(source)));
         };
+        if let Err(e) = store.check_policy(policy) {
+            return Err((e, Box::new(source)));
+        }
         let topology = store.backend.topology(block_size, told);
         let writes = Writes::Allowed;
         let info = DiskInfo { name, size: size.0, block_size, topology, writes };
@@ -218,7 +222,7 @@ impl Shard {
         let queue = store.gate.register(ctx.now, policy);
         let ranges = storage.range_queue();
         let stats = DiskStats::new(ctx.now);
-        Ok(ctx.tables.disks.insert(ShardDisk {
+        let opened = ctx.tables.disks.insert(ShardDisk {
             info,
             datastore,
             storage,
@@ -241,7 +245,12 @@ impl Shard {
             landing: None,
             resizing: Default::default(),
             successor: None,
-        }))
+        });
+        if !store.groups.groups.is_empty() {
+            let grouped = store.regroup(ctx.now, &ctx.tables, datastore);
+            debug_assert_eq!(grouped, Ok(()), "the policies of all disks were looked at");
+        }
+        Ok(opened)
     }
 
     pub(crate) fn set_policy(&mut self, disk: usize, policy: Policy) -> Result<(), EngineError> {
@@ -249,6 +258,7 @@ impl Shard {
         let (now, key) = (ctx.now, disk as u32);
         let disk = ctx.tables.disks.get_mut(disk).ok_or(EngineError::NoDisk)?;
         let store = &mut datastores[disk.datastore];
+        store.check_policy(policy)?;
         store.gate.set_policy(now, disk.queues.clients, policy).map_err(|_| EngineError::NoDisk)?;
         store.backend.set_shares(now, key, policy.shares());
         disk.policy = policy;

@@ -8,6 +8,7 @@
 use crate::backend::Backend;
 use crate::backend::context::Context;
 use crate::backend::execute::Execute;
+use crate::groups::DiskGroups;
 use crate::probes;
 use crate::request::{Charge, Completion, DiskInfo, IoError, Op, Request};
 use crate::shard::copies::{Copies, Sent};
@@ -39,6 +40,8 @@ pub(crate) struct Datastore {
     pub holding: HoldingDisks,
     /// Copies of its disks, and to them.
     pub copies: Copies,
+    /// As they were set.
+    pub groups: DiskGroups,
 }
 
 /// Whether a request got into its disk's queue.

@@ -17,6 +17,7 @@ mod exclusion;
 mod exclusion_tests;
 #[cfg(test)]
 mod fencing;
+mod groups;
 mod holding;
 #[cfg(test)]
 mod holding_tests;

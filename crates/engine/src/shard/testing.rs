@@ -46,6 +46,7 @@ impl Rig {
                 closures: 0,
                 holding: Default::default(),
                 copies: Default::default(),
+                groups: Default::default(),
             },
             tables: Tables {
                 slots: Slots::default(),

@@ -49,6 +49,7 @@ mod rules_text;
 mod sim;
 mod space;
 mod takeover;
+mod tenant;
 mod tls;
 mod trace;
 mod transfer;
@@ -119,7 +120,11 @@ enum Command {
     /// Show the NBD servers that disks lie on
     #[command(subcommand)]
     Node(node::NodeCommand),
-    /// Manage virtual machines: their disks, and the priorities that their applications may use
+    /// Manage tenants: what their virtual machines are promised together, and how much they may have
+    #[command(subcommand)]
+    Tenant(tenant::TenantCommand),
+    /// Manage virtual machines: whose they are, what their disks are promised together, and the
+    /// priorities that their applications may use
     #[command(subcommand)]
     Vm(vm::Vm),
     /// Check the daemon's catalog, and mend one that is damaged or lost; while no daemon runs
@@ -209,6 +214,7 @@ impl Cli {
             Command::Apply(command) => command.print.json,
             Command::Export(command) => command.print().is_some_and(|p| p.json),
             Command::Node(command) => command.print().json,
+            Command::Tenant(command) => command.print().is_some_and(|p| p.json),
             Command::Vm(command) => command.print().is_some_and(|p| p.json),
             Command::Catalog(command) => command.print().json,
             Command::Advise(command) => command.print.json,
@@ -240,6 +246,7 @@ impl Cli {
             Command::Get(command) => command.run(&self.daemon, out),
             Command::Export(command) => command.run(&self.daemon, out),
             Command::Node(command) => command.run(&self.daemon, out),
+            Command::Tenant(command) => command.run(&self.daemon, out),
             Command::Vm(command) => command.run(&self.daemon, out),
             Command::Catalog(command) => command.run(&self.daemon, out),
             Command::Advise(command) => command.run(&self.daemon, out),

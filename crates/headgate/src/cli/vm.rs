@@ -1,10 +1,11 @@
 use super::common::{DaemonArgs, Print};
 use super::error::CliError;
 use super::output::{Align, Table, description, print_changed, print_value};
-use super::values::{OrNone, Word, one_of};
+use super::tenant::{GroupArgs, promised};
+use super::values::{OrNone, Word, force, one_of};
 use clap::{Args, Subcommand};
 use headgate_api::priorities::{Nice, VmPatch};
-use headgate_api::types::{self, Changed};
+use headgate_api::types::{self, Changed, Force};
 use headgate_model::Name;
 use headgate_model::PriorityScope;
 use headgate_units::Priority;
@@ -27,12 +28,13 @@ pub(super) enum Vm {
         #[command(flatten)]
         print: Print,
     },
-    /// Change a virtual machine's priority settings, and who may connect to its disks; in force
-    /// when the command returns
+    /// Change whose a virtual machine is, what its disks are promised together, its priority
+    /// settings, and who may connect to its disks; in force when the command returns
     #[command(after_help = "Examples:\n  headgate vm set web --max-priority 120\n  \
         headgate vm set db --priority-scope across --max-priority 254 --default-priority 100\n  \
         headgate vm set lab --nice ignore --ioprio-map be7=20,idle=1\n  \
-        headgate vm set web --socket-user libvirt-qemu")]
+        headgate vm set web --socket-user libvirt-qemu\n  \
+        headgate vm set web --tenant red --reservation 500 --shares 2000")]
     Set(Set),
     /// Reset a virtual machine's settings to the defaults; its disks are kept
     Reset {
@@ -95,6 +97,14 @@ pub(super) struct Set {
     /// is no user either, that of 'serve --socket-group']
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<OrNone<String>>,
+    /// Tenant that the machine belongs to, or 'none'
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<OrNone<Name>>,
+    #[command(flatten)]
+    group: GroupArgs,
+    /// Change it even if that overbooks datastores
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     print: Print,
 }
@@ -109,6 +119,11 @@ impl Set {
             priority_scope: self.priority_scope,
             nice: self.nice,
             ioprio_map: self.ioprio_map,
+            tenant: OrNone::change(self.tenant),
+            reservation: OrNone::change(self.group.reservation),
+            limit: OrNone::change(self.group.limit),
+            shares: OrNone::change(self.group.shares),
+            force: force(self.force),
         }
     }
 }
@@ -136,9 +151,9 @@ impl Vm {
             Vm::Set(set) => {
                 let (path, print) = (format!("/v1/vms/{}", set.name), set.print);
                 let patch = set.patch();
-                if patch == VmPatch::default() {
+                if (VmPatch { force: Force::No, ..patch.clone() }) == VmPatch::default() {
                     let what = "--max-priority, --default-priority, --priority-scope, --nice, --ioprio-map, \
-                                --socket-user or --socket-group";
+                                --socket-user, --socket-group, --tenant, --reservation, --limit or --shares";
                     return Err(CliError::Usage(format!("nothing to change: give {what}")));
                 }
                 let changed: Changed<types::Vm> = client.send(Method::PATCH, &path, &patch)?;
@@ -191,6 +206,8 @@ fn describe(vm: &types::Vm) -> String {
         ("disks", Some(disks.join(", "))),
         ("size", Some(vm.size.to_string())),
         ("reserved", Some(format!("{} IOPS", vm.reserved_iops))),
+        ("tenant", vm.tenant.as_ref().map(Name::to_string)),
+        ("together", promised(&vm.policy)),
         ("clients", Some(vm.clients.to_string())),
         ("highest priority", Some(set.max_priority.to_string())),
         ("default priority", Some(set.default_priority.to_string())),

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod brute;
+mod grouped;
 mod oracle;
 mod random;
 mod tenants;

@@ -411,6 +411,13 @@ impl<S: Subject> World<S> {
         self.pump();
     }
 
+    /// Nodes are in other groups from now on.
+    pub fn regroup(&mut self, specs: &[Spec]) {
+        let way =
+            |leaf| std::iter::successors(Some(leaf), |node: &usize| specs[*node].parent).collect();
+        self.ways = (0..specs.len()).map(way).collect();
+    }
+
     /// What each node was sent from one time to another, in reference IOs.
     pub fn got(&self, from: u64, to: u64) -> Vec<f64> {
         let mut got = vec![0.0; self.ways.len()];

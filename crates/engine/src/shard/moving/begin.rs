@@ -278,6 +278,7 @@ impl Core {
             closures: 0,
             holding: Default::default(),
             copies: Default::default(),
+            groups: Default::default(),
         });
         let front = self.ctx.tables.disks.insert(ShardDisk {
             info: info.clone(),
