@@ -43,6 +43,7 @@ mod stripe_leases;
 mod stripes;
 mod stripes_clients;
 mod stripes_made;
+mod tenants;
 mod tls;
 mod trouble;
 mod unit;

@@ -22,5 +22,6 @@ mod shallow;
 mod simulator;
 mod stores;
 mod stripes;
+mod tenants;
 mod varying;
 mod windows;

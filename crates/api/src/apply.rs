@@ -3,7 +3,7 @@
 use super::change::Force;
 use super::classes::ClassPut;
 use super::types::ErrorBody;
-use headgate_model::{Name, PolicyPart};
+use headgate_model::{GroupPolicy, Name, PolicyPart, Quota};
 use headgate_units::{Bytes, Iops};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,6 +19,12 @@ pub struct Apply {
     /// Classes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<WantedClass>,
+    /// Tenants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<WantedTenant>,
+    /// Virtual machines: whose they are, and what they are promised.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vms: Vec<WantedVm>,
     /// Datastores that are there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub datastores: Vec<WantedDatastore>,
@@ -64,6 +70,45 @@ pub struct WantedClass {
     /// All of it. Its `force` counts for nothing here.
     #[serde(default)]
     pub class: ClassPut,
+}
+
+/// A tenant that there is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct WantedTenant {
+    /// Where that stands, for errors: file and line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Name,
+    /// All that its disks are promised together.
+    #[serde(default)]
+    pub policy: GroupPolicy,
+    /// All that it may have at most.
+    #[serde(default)]
+    pub quota: Quota,
+}
+
+/// What a virtual machine is to be promised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct WantedVm {
+    /// Where that stands, for errors: file and line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Name,
+    /// The tenant that it belongs to. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub tenant: Option<Name>,
+    /// All that its disks are promised together.
+    #[serde(default)]
+    pub policy: GroupPolicy,
 }
 
 /// What a datastore is to have, which is there.
@@ -144,7 +189,7 @@ pub struct FieldChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ThingChange {
-    /// `class`, `datastore` or `disk`.
+    /// `class`, `tenant`, `vm`, `datastore` or `disk`.
     pub kind: String,
     /// Its name.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]

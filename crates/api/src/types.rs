@@ -16,8 +16,8 @@ use super::removed::RemovedSpace;
 use super::space::FileSystem;
 use super::trouble::{LastError, Trouble};
 use super::windows::{Window, WindowPatch};
-use headgate_model::Name;
 use headgate_model::GroupPolicy;
+use headgate_model::Name;
 use headgate_model::{
     BlockSizes, CapacitySource, Connection, DatastorePlacement, DiskPlacement, FieldSource, Origin,
     PersistentReservations, Policy, PolicyPart, PolicySource, Scheduler,

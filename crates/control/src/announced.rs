@@ -2,11 +2,11 @@
 //! lies on; a node takes that for its part, as far as the gateway's certificate reaches
 //! (`docs/decisions/0101-announced-policies.md`).
 
-use crate::disks::NewDisk;
 use super::announced_pace::Turn;
 use super::disks::check_policy;
 use super::server_policy::{server_policy, with_own};
 use super::{Control, ControlError, Model, clock};
+use crate::disks::NewDisk;
 use headgate_api::types::Force;
 use headgate_events::{Entry, Outcome, Stream, Who};
 use headgate_model::{DiskRecord, Name, Policy, PolicyAnswer, PolicySource};
@@ -195,11 +195,8 @@ impl Control {
         if news == News::Policy {
             said.check_bounds(model, disk, &policy)?;
             let share = share_of(&policy, said.servers);
-            let new = NewDisk {
-                policy: &policy,
-                reserved: share.reservation,
-                ..NewDisk::of(&before)
-            };
+            let new =
+                NewDisk { policy: &policy, reserved: share.reservation, ..NewDisk::of(&before) };
             model.check_quota(new.vm, new.counted())?;
             let arrives_at = model.moves.get(disk).map(|moving| moving.arrives_at());
             for on in std::iter::once(&before.datastore).chain(arrives_at.flatten()) {

@@ -1,6 +1,5 @@
 //! Creates disks, and undoes creations that fail.
 
-use crate::disks::NewDisk;
 use super::datastores::volatile;
 use super::disks::{datastore_of, writes_of};
 use super::images;
@@ -9,6 +8,7 @@ use super::placing::Predecessor;
 use super::remote::Found;
 use super::workers::Ticket;
 use super::{Control, ControlError, DiskEntry, Model, Service, crash};
+use crate::disks::NewDisk;
 use crate::leases::{Before, Eviction};
 use headgate_api::placement::Created;
 use headgate_api::types::{Disk, DiskCreate};

@@ -4,6 +4,7 @@
 use super::classes::some;
 use super::disks::{check_policy, policy_warnings};
 use super::{Control, ControlError, Model, Service, crash};
+use crate::tenants::check_group_policy;
 use headgate_api::apply::PromisesOn;
 use headgate_api::types::Force;
 use headgate_catalog::{Catalog, PolicyChange};
@@ -122,6 +123,10 @@ impl Control {
     ) -> Result<Judged, ControlError> {
         let after = model.after(change);
         check_policies(model, &after, change)?;
+        for tenant in &change.tenants {
+            check_group_policy(&format!("tenant '{}'", tenant.name), &tenant.policy)?;
+        }
+        change.vms.iter().try_for_each(|vm| after.check_promise(vm))?;
         after.check_all_groups()?;
         model.check_quotas_after(&after)?;
         let mut warnings = BTreeSet::new();

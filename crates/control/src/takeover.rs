@@ -1,12 +1,12 @@
 //! Leases of disks: acquires, loses, releases and takes them over, so that two hosts never serve
 //! one disk.
 
-use crate::disks::NewDisk;
 use super::disks::DEFAULT_DATASTORE;
 use super::workers::Ticket;
 use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, images, meaningless,
 };
+use crate::disks::NewDisk;
 use crate::leases::{Before, Eviction, LeaseLocation, Leases};
 use crate::meaningless::{Etcd, Taken};
 use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeaseHolder, LeasePlace};

@@ -17,7 +17,6 @@ use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
 use headgate_history::Samples;
 use headgate_mirror::changes::Changes;
-use headgate_model::{DiskGroups, Name};
 use headgate_model::{
     ChangesSince, CutOff, DataPlane, DatastoreSample, DiskSample, Ended, LiveDisk, Machine,
     NotResized, OpenDisk, PlaneError, Probe, SizeRule, Stall, Writes,
@@ -26,13 +25,14 @@ use headgate_model::{
     Connection, MemberContent, MemberProbe, PolicyAnswers, ServerLeases, ServerPolicy,
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
+use headgate_model::{DiskGroups, Name};
 use headgate_model::{HoldSample, Period, ShardWaits};
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, Narrow};
 use headgate_stats::DiskSnapshot;
 use headgate_stripe::Label;
-use headgate_units::{Bytes, Nanos};
+use headgate_units::{Bytes, Iops, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -161,6 +161,20 @@ impl MemoryPlane {
     }
 
     /// What servers were told.
+    /// Each group in force at a datastore, by its number: the one that it is in, its reservation,
+    /// and the disks that are in it directly.
+    pub(crate) fn groups(&self, datastore: &str) -> Vec<(Option<u32>, Option<u64>, Vec<String>)> {
+        let state = self.0.lock().unwrap();
+        let Some(given) = state.groups.get(&datastore.parse().unwrap()) else { return Vec::new() };
+        let of = |group: &headgate_qos::Group| {
+            let members = given.members.iter().filter(|(_, id)| *id == group.id);
+            let members = members.map(|(disk, _)| disk.to_string()).collect();
+            let parent = group.parent.map(|parent| parent.0);
+            (parent, group.policy.reservation().map(Iops::get), members)
+        };
+        given.groups.iter().map(of).collect()
+    }
+
     pub(crate) fn announced(&self) -> Vec<(Name, ServerPolicy)> {
         self.0.lock().unwrap().announced.clone()
     }

@@ -3,8 +3,8 @@
 use super::{Control, ControlError, DiskEntry, Model, Service, sockets};
 use headgate_api::priorities::{Priorities, VmPatch, VmSockets};
 use headgate_api::types::{Changed, Disk, Vm};
-use headgate_model::Name;
 use headgate_catalog::PolicyChange;
+use headgate_model::Name;
 use headgate_model::{GroupPolicy, PriorityRecord, Scheduler, VmPromise, VmRecord};
 use headgate_qos::ioprio::IoprioMap;
 use headgate_units::Bytes;
@@ -129,7 +129,6 @@ impl Control {
                 sockets: sockets::changed(old.sockets.clone(), patch),
                 promise: promise_changed(old.promise.clone(), patch),
             };
-            model.check_promise(&record)?;
             if record.sockets != old.sockets {
                 self.access_by(&record.sockets)?;
             }

@@ -24,8 +24,8 @@ use headgate_frontends::vhost::reactor::Reactor;
 use headgate_frontends::vhost::server::{ServerError, VhostServer};
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_model::{
-    CutOff, DataPlane, DatastoreSample, DiskGroups, Ended, Machine, MemberProbe, NbdSample, NotResized,
-    OpenDisk, Period, PlaneError, Probe, Session, Stall, Writes,
+    CutOff, DataPlane, DatastoreSample, DiskGroups, Ended, Machine, MemberProbe, NbdSample,
+    NotResized, OpenDisk, Period, PlaneError, Probe, Session, Stall, Writes,
 };
 use headgate_model::{PolicyAnswers, ServerPolicy, ShardWaits};
 use headgate_nbd::uri::Uri;

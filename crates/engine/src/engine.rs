@@ -2,8 +2,8 @@
 
 use crate::backend::{self, Backend, BackendSpec, Image};
 use crate::calls::Member;
-use crate::groups::DiskGroups;
 use crate::error::{EngineError, ShardGone, WINDOW_MAX};
+use crate::groups::DiskGroups;
 use crate::ids::{DatastoreId, DiskId};
 use crate::kernel::mailbox::Mailbox;
 use crate::port::{Detach, Port};

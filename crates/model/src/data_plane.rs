@@ -4,8 +4,8 @@ use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
 use crate::{
-    BlockSizes, DatastoreRecord, DiskCopies, DiskGroups, Ended, ExportRecord, LiveMoves, Machine, Name,
-    OpenDisk, PlaneError, Policy, PriorityRecord, Session, TroubleSample, Writes,
+    BlockSizes, DatastoreRecord, DiskCopies, DiskGroups, Ended, ExportRecord, LiveMoves, Machine,
+    Name, OpenDisk, PlaneError, Policy, PriorityRecord, Session, TroubleSample, Writes,
 };
 use crate::{MemberProbe, PolicyAnswers, ServerPolicy};
 use headgate_access::Access;

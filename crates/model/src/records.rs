@@ -1,7 +1,8 @@
 //! Records of datastores, disks, virtual machines and exports, as the catalog stores them.
 
 use crate::{
-    DatastorePlacement, DiskPlacement, Name, Policy, PolicyPart, StripeRecord, VmPromise, WindowRecord,
+    DatastorePlacement, DiskPlacement, Name, Policy, PolicyPart, StripeRecord, VmPromise,
+    WindowRecord,
 };
 use headgate_devices::LayerSpec;
 use headgate_nbd::client::connections::Connections;

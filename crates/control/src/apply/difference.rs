@@ -1,6 +1,7 @@
 //! What is different between what there is and what documents say that there is to be. Pure: it
 //! looks at records only.
 
+use super::owners::{Owners, OwnersDifference, owners};
 use crate::classes::with_policy;
 use headgate_api::apply::{
     Act, Apply, FieldChange, Prune, ThingChange, WantedClass, WantedDatastore, WantedDisk,
@@ -21,6 +22,7 @@ pub(super) struct Known {
     pub(super) datastores: BTreeMap<Name, DatastoreRecord>,
     pub(super) disks: BTreeMap<Name, DiskRecord>,
     pub(super) planned: BTreeMap<Name, PlannedRecord>,
+    pub(super) owners: Owners,
 }
 
 /// What documents make of it.
@@ -44,7 +46,7 @@ pub(super) struct Problem {
     pub(super) expected: String,
 }
 
-fn problem<T>(
+pub(super) fn problem<T>(
     at: Option<&String>,
     error: impl Into<String>,
     expected: impl Into<String>,
@@ -53,7 +55,7 @@ fn problem<T>(
 }
 
 /// The difference of two views of one thing, field by field.
-fn fields(before: Value, now: Value) -> Vec<FieldChange> {
+pub(super) fn fields(before: Value, now: Value) -> Vec<FieldChange> {
     let [before, now] = [before, now].map(leaves);
     let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     let of = |map: &Map<String, Value>, name: &str| map.get(name).cloned().unwrap_or_default();
@@ -122,10 +124,16 @@ struct Differ<'a> {
 pub(super) fn difference(known: &Known, wanted: &Apply) -> Result<Difference, Problem> {
     check_twice("class", wanted.classes.iter().map(|one| (&one.name, one.at.as_ref())))?;
     check_twice("datastore", wanted.datastores.iter().map(|one| (&one.name, one.at.as_ref())))?;
+    check_twice("tenant", wanted.tenants.iter().map(|one| (&one.name, one.at.as_ref())))?;
+    check_twice("vm", wanted.vms.iter().map(|one| (&one.name, one.at.as_ref())))?;
     check_twice("disk", wanted.disks.iter().map(|one| (&one.name, one.at.as_ref())))?;
     let (out, classes) = (Difference::default(), known.classes.clone());
     let mut differ = Differ { known, wanted, out, classes };
     wanted.classes.iter().for_each(|one| differ.class(one));
+    let OwnersDifference { tenants, gone_tenants, vms, things } = owners(&known.owners, wanted)?;
+    let change = &mut differ.out.change;
+    (change.tenants, change.gone_tenants, change.vms) = (tenants, gone_tenants, vms);
+    differ.out.things.extend(things);
     wanted.datastores.iter().try_for_each(|one| differ.datastore(one))?;
     wanted.disks.iter().try_for_each(|one| differ.disk(one))?;
     differ.others_of_classes();

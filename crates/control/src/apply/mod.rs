@@ -3,6 +3,7 @@
 //! (`docs/decisions/0111-classes.md`).
 
 mod difference;
+mod owners;
 
 use crate::classes::check_class;
 use crate::promises::Judged;
@@ -10,6 +11,7 @@ use crate::{Control, ControlError, Model};
 use difference::{Difference, Known, Problem, difference};
 use headgate_api::apply::{Applied, Apply};
 use headgate_api::types::{ErrorBody, Force};
+use owners::Owners;
 
 impl Model {
     fn known(&self) -> Known {
@@ -26,6 +28,7 @@ impl Model {
                 .map(|(name, entry)| (name.clone(), entry.record.clone()))
                 .collect(),
             planned: self.planned.clone(),
+            owners: Owners { tenants: self.tenants.clone(), vms: self.vms.clone() },
         }
     }
 }

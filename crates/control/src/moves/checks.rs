@@ -1,7 +1,7 @@
 //! What moves stand in the way of, what stands in theirs, and what they take of a datastore.
 
-use crate::disks::NewDisk;
 use crate::datastores::volatile;
+use crate::disks::NewDisk;
 use crate::disks::being_created;
 use crate::leases::{FenceState, Probed};
 use crate::moving::Moving;

@@ -78,9 +78,7 @@ fn within(tenant: &Name, quota: Quota, before: Usage, after: Usage) -> Result<()
         format!("{} disks, and may have {most}", after.disks)
     } else if let Some(most) = over(quota.max_space.map(|b| b.0), before.size.0, after.size.0) {
         format!("{} in its disks, and may have {}", after.size, Bytes(most))
-    } else if let Some(most) =
-        over(quota.max_reserved, before.reserved_iops, after.reserved_iops)
-    {
+    } else if let Some(most) = over(quota.max_reserved, before.reserved_iops, after.reserved_iops) {
         format!("{} IOPS reserved, and may have {most} IOPS", after.reserved_iops)
     } else {
         return Ok(());

@@ -7,8 +7,8 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 #[cfg(test)]
 mod tests {
     use super::super::{
-        balance, blame, classes, copies, events, moves, nodes, operations, owners, removed, reports,
-        routes, scrape,
+        balance, blame, classes, copies, events, moves, nodes, operations, owners, removed,
+        reports, routes, scrape,
     };
     use serde_json::Value;
     use std::collections::BTreeSet;

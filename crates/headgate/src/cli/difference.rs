@@ -9,7 +9,7 @@ use serde_json::Value;
 const NAMED: usize = 6;
 
 fn value(field: &str, value: &Value) -> String {
-    let is_amount = field == "size" || field.ends_with("bandwidth");
+    let is_amount = matches!(field, "size" | "max_space") || field.ends_with("bandwidth");
     match value {
         Value::Null => "none".into(),
         Value::Number(number) => match number.as_u64().filter(|_| is_amount) {

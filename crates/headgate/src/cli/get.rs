@@ -11,6 +11,8 @@ use std::io::Write;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
     Classes,
+    Tenants,
+    Vms,
     Datastores,
     Disks,
 }
@@ -41,6 +43,12 @@ impl Get {
         let mut written = Written::default();
         if is_wanted(Kind::Classes) {
             written.classes = Some(client.get("/v1/classes")?);
+        }
+        if is_wanted(Kind::Tenants) {
+            written.tenants = Some(client.get("/v1/tenants")?);
+        }
+        if is_wanted(Kind::Vms) {
+            written.vms = Some(client.get("/v1/vms")?);
         }
         if is_wanted(Kind::Datastores) {
             written.datastores = Some(client.get("/v1/datastores")?);

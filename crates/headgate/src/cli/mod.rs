@@ -100,7 +100,7 @@ enum Command {
     /// Manage classes: policies with names, which many disks have
     #[command(subcommand)]
     Class(class::ClassCommand),
-    /// Make classes, datastores and disks what documents in YAML say
+    /// Make classes, tenants, virtual machines, datastores and disks what documents in YAML say
     ///
     /// What is different is shown. Classes, policies and capacities change together or not at all;
     /// disks that are to be made are recorded in the same step, and made one by one after it. An
@@ -109,9 +109,9 @@ enum Command {
         after_help = "Examples:\n  headgate apply site.yaml --dry-run\n  headgate apply /etc/headgate/site.d --set site --prune\n  headgate get -o yaml > site.yaml"
     )]
     Apply(apply::ApplyArgs),
-    /// Print classes, datastores and disks as documents that 'headgate apply' takes
+    /// Print classes, tenants, virtual machines, datastores and disks as documents that 'headgate apply' takes
     #[command(
-        after_help = "Examples:\n  headgate get > site.yaml\n  headgate get disks classes -o json"
+        after_help = "Examples:\n  headgate get > site.yaml\n  headgate get disks tenants -o json"
     )]
     Get(get::Get),
     /// Manage additional NBD exports of disks, each with its own priority

@@ -185,10 +185,7 @@ fn describe(tenant: &Tenant) -> String {
         ("virtual machines", (!vms.is_empty()).then(|| vms.join(", "))),
         ("disks", Some(of_most(usage.disks, quota.max_disks))),
         ("size", Some(of_most(usage.size, quota.max_space))),
-        (
-            "reserved",
-            Some(format!("{} IOPS", of_most(usage.reserved_iops, quota.max_reserved))),
-        ),
+        ("reserved", Some(format!("{} IOPS", of_most(usage.reserved_iops, quota.max_reserved)))),
         ("applied by", tenant.applied_by.as_ref().map(|set| format!("documents '{set}'"))),
     ])
 }

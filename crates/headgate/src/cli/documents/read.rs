@@ -2,10 +2,12 @@
 
 use super::amounts::BANDWIDTHS;
 use crate::cli::error::CliError;
-use headgate_api::apply::{Apply, Prune, WantedClass, WantedDatastore, WantedDisk};
+use headgate_api::apply::{
+    Apply, Prune, WantedClass, WantedDatastore, WantedDisk, WantedTenant, WantedVm,
+};
 use headgate_api::classes::ClassPut;
 use headgate_api::types::Force;
-use headgate_model::{Name, PolicyField, PolicyPart};
+use headgate_model::{GroupPolicy, Name, PolicyField, PolicyPart, Quota};
 use headgate_units::{Bytes, BytesPerSec, Iops, LatencyTarget, Shares};
 use saphyr::{MarkedYamlOwned, YamlDataOwned, YamlLoader};
 use saphyr_parser::{Parser, ScalarStyle};
@@ -28,6 +30,8 @@ pub(in crate::cli) fn read_all(set: Name, paths: &[PathBuf]) -> Read<Apply> {
     let mut all = Apply {
         set,
         classes: Vec::new(),
+        tenants: Vec::new(),
+        vms: Vec::new(),
         datastores: Vec::new(),
         disks: Vec::new(),
         prune: Prune::Nothing,
@@ -40,6 +44,8 @@ pub(in crate::cli) fn read_all(set: Name, paths: &[PathBuf]) -> Read<Apply> {
         }
     }
     check_twice("class", all.classes.iter().map(|one| (&one.name, &one.at)))?;
+    check_twice("tenant", all.tenants.iter().map(|one| (&one.name, &one.at)))?;
+    check_twice("vm", all.vms.iter().map(|one| (&one.name, &one.at)))?;
     check_twice("datastore", all.datastores.iter().map(|one| (&one.name, &one.at)))?;
     check_twice("disk", all.disks.iter().map(|one| (&one.name, &one.at)))?;
     Ok(all)
@@ -233,9 +239,16 @@ fn read_text(file: &str, text: &str, all: &mut Apply) -> Read<()> {
         let mut fields = at.fields("a document")?;
         let mut list = |name| fields.take(name).map_or(Ok(Vec::new()), |at| at.list(name));
         let (classes, stores, disks) = (list("classes")?, list("datastores")?, list("disks")?);
+        let (tenants, vms) = (list("tenants")?, list("vms")?);
         fields.end("a document")?;
         for at in classes {
             all.classes.push(class(at)?);
+        }
+        for at in tenants {
+            all.tenants.push(tenant(at)?);
+        }
+        for at in vms {
+            all.vms.push(vm(at)?);
         }
         for at in stores {
             all.datastores.push(datastore(at)?);
@@ -261,6 +274,37 @@ fn class(at: At<'_>) -> Read<WantedClass> {
     };
     fields.end(&of)?;
     Ok(WantedClass { at: Some(at.line()), name, class })
+}
+
+/// What a tenant or virtual machine is promised.
+fn group(fields: &mut Fields<'_>, of: &str) -> Read<GroupPolicy> {
+    Ok(GroupPolicy {
+        reservation: fields.may("reservation", of, RATE)?,
+        limit: fields.may("limit", of, RATE)?,
+        shares: fields.may("shares", of, "a whole number, 1 to 1000000")?,
+    })
+}
+
+fn tenant(at: At<'_>) -> Read<WantedTenant> {
+    let mut fields = at.fields("a tenant")?;
+    let (name, of) = fields.name("tenant")?;
+    let policy = group(&mut fields, &of)?;
+    let quota = Quota {
+        max_disks: fields.may("max_disks", &of, "a whole number")?,
+        max_space: fields.may("max_space", &of, "a size in bytes, such as 10G")?,
+        max_reserved: fields.may("max_reserved", &of, RATE)?,
+    };
+    fields.end(&of)?;
+    Ok(WantedTenant { at: Some(at.line()), name, policy, quota })
+}
+
+fn vm(at: At<'_>) -> Read<WantedVm> {
+    let mut fields = at.fields("a virtual machine")?;
+    let (name, of) = fields.name("vm")?;
+    let tenant = fields.may("tenant", &of, "the name of a tenant")?;
+    let policy = group(&mut fields, &of)?;
+    fields.end(&of)?;
+    Ok(WantedVm { at: Some(at.line()), name, tenant, policy })
 }
 
 fn datastore(at: At<'_>) -> Read<WantedDatastore> {
@@ -365,6 +409,10 @@ disks:
 datastores:
   - name: fast
     capacity: 5000
+tenants:
+  - {name: red, reservation: 500, shares: 2000, max_space: 2T}
+vms:
+  - {name: db, tenant: red, limit: 700}
 ";
 
     #[test]
@@ -391,6 +439,16 @@ datastores:
             ("no", PolicyPart::default())
         );
         assert_eq!(all.datastores[0].capacity, Iops::new(5000).ok());
+        let red = json!({"name": "red", "policy": {"reservation": 500, "shares": 2000},
+            "quota": {"max_space": 2_199_023_255_552_u64}});
+        let db = json!({"name": "db", "tenant": "red", "policy": {"limit": 700}});
+        let without_line = |value: Value| {
+            let Value::Object(mut map) = value else { panic!("{value}") };
+            assert!(map.remove("at").unwrap().as_str().unwrap().contains("site.yaml:"));
+            Value::from(map)
+        };
+        assert_eq!(without_line(serde_json::to_value(&all.tenants[0]).unwrap()), red);
+        assert_eq!(without_line(serde_json::to_value(&all.vms[0]).unwrap()), db);
     }
 
     /// What is wrong, the line, and what the error says of it and of what was expected.

@@ -2,8 +2,9 @@
 
 use super::amounts::{BANDWIDTHS, amount};
 use headgate_api::classes::Class;
-use headgate_api::types::{Datastore, Disk};
-use headgate_model::{CapacitySource, PolicyPart};
+use headgate_api::tenants::Tenant;
+use headgate_api::types::{Datastore, Disk, Vm};
+use headgate_model::{CapacitySource, GroupPolicy, PolicyPart, Quota};
 use saphyr::{Mapping, Scalar, Yaml, YamlEmitter};
 use serde_json::{Map, Value, json};
 
@@ -11,6 +12,8 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Written {
     pub(in crate::cli) classes: Option<Vec<Class>>,
+    pub(in crate::cli) tenants: Option<Vec<Tenant>>,
+    pub(in crate::cli) vms: Option<Vec<Vm>>,
     pub(in crate::cli) datastores: Option<Vec<Datastore>>,
     pub(in crate::cli) disks: Option<Vec<Disk>>,
 }
@@ -49,6 +52,41 @@ fn class(class: &Class) -> Value {
     ])
 }
 
+/// What a tenant or virtual machine is promised.
+fn group(policy: &GroupPolicy) -> [(&'static str, Option<Value>); 3] {
+    let GroupPolicy { reservation, limit, shares } = policy;
+    [
+        ("reservation", reservation.map(|rate| rate.get().into())),
+        ("limit", limit.map(|rate| rate.get().into())),
+        ("shares", shares.map(|shares| shares.get().into())),
+    ]
+}
+
+fn tenant(tenant: &Tenant) -> Value {
+    let [reservation, limit, shares] = group(&tenant.policy);
+    let Quota { max_disks, max_space, max_reserved } = tenant.quota;
+    thing([
+        ("name", some(Some(&tenant.name))),
+        reservation,
+        limit,
+        shares,
+        ("max_disks", max_disks.map(Value::from)),
+        ("max_space", max_space.map(|space| amount(space.0).into())),
+        ("max_reserved", max_reserved.map(Value::from)),
+    ])
+}
+
+fn vm(vm: &Vm) -> Value {
+    let [reservation, limit, shares] = group(&vm.policy);
+    let name = ("name", some(Some(&vm.name)));
+    thing([name, ("tenant", some(vm.tenant.as_ref())), reservation, limit, shares])
+}
+
+/// One that is nobody's and is promised nothing is no document.
+fn says_something(vm: &&Vm) -> bool {
+    vm.tenant.is_some() || !vm.policy.is_empty()
+}
+
 fn datastore(store: &Datastore) -> Value {
     // What was measured or follows from a model is not said by anybody.
     let set = store.capacity.as_ref().filter(|known| known.source == CapacitySource::Set);
@@ -70,12 +108,14 @@ fn disk(disk: &Disk) -> Value {
 }
 
 fn value(written: &Written) -> Value {
-    let Written { classes, datastores, disks } = written;
+    let Written { classes, tenants, vms, datastores, disks } = written;
     let mut all = Map::new();
     let mut put = |name: &str, list: Option<Vec<Value>>| {
         all.extend(list.map(|list| (name.to_owned(), list.into())));
     };
     put("classes", classes.as_ref().map(|all| all.iter().map(class).collect()));
+    put("tenants", tenants.as_ref().map(|all| all.iter().map(tenant).collect()));
+    put("vms", vms.as_ref().map(|all| all.iter().filter(says_something).map(vm).collect()));
     put("datastores", datastores.as_ref().map(|all| all.iter().map(datastore).collect()));
     put("disks", disks.as_ref().map(|all| all.iter().map(disk).collect()));
     json!(all)
@@ -134,9 +174,18 @@ mod tests {
             disk("null", json!("on"), json!({"limit": null, "burst": 0})),
             disk("1.5", Value::Null, json!({})),
         ]);
+        let tenants = json!([{"name": "0x1", "reservation": 5, "max_space": 3 << 30, "vms": [],
+            "disks": 0, "size": 0, "reserved_iops": 0}]);
+        let vm = |name: &str, tenant: Value| {
+            json!({"name": name, "disks": [], "size": 0, "reserved_iops": 0, "clients": 0, "tenant": tenant,
+                "max_priority": 1, "default_priority": 1, "priority_scope": "within", "nice": "honour", "ioprio_map": ""})
+        };
+        let vms = json!([vm("1e1", json!("0x1")), vm("nobodys", Value::Null)]);
         let read = |value| serde_json::from_value(value);
         Written {
             classes: Some(serde_json::from_value(classes).unwrap()),
+            tenants: Some(serde_json::from_value(tenants).unwrap()),
+            vms: Some(serde_json::from_value(vms).unwrap()),
             datastores: None,
             disks: Some(read(disks).unwrap()),
         }
@@ -160,6 +209,11 @@ mod tests {
                 assert_eq!((read.size, read.policy), (disk.size, disk.own_policy), "{text}");
             }
             assert_eq!((all.classes.len(), all.disks.len()), (2, 2));
+            let red = &written.tenants.as_ref().unwrap()[0];
+            let read = &all.tenants[0];
+            assert_eq!((&read.name, read.policy, read.quota), (&red.name, red.policy, red.quota));
+            assert_eq!((all.vms.len(), all.vms[0].name.as_str()), (1, "1e1"), "{text}");
+            assert_eq!(all.vms[0].tenant.as_ref().unwrap().as_str(), "0x1");
         }
     }
 }

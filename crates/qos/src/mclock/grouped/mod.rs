@@ -28,8 +28,8 @@
 mod groups;
 mod regroup;
 
-pub use groups::{GROUP_DEPTH, Group, GroupId, Groups, GroupsError};
 pub(crate) use groups::without_rule;
+pub use groups::{GROUP_DEPTH, Group, GroupId, Groups, GroupsError};
 
 use super::MClock;
 use super::tree::{MClockTree, NodeId, Part, TreeDecision};
