@@ -68,7 +68,10 @@ fn what_a_tenant_is_promised_survives_a_kill_and_what_does_not_fit_is_said_with_
         ensure_says(&said, &[above, "headgate vm set"])?;
         let new = ["disk", "create", "new", "--datastore=array", "--size=1M", "--vm=web"];
         let said = refused(&daemon, &new)?;
-        ensure_says(&said, &["tenant 'red' would have 3 disks, and may have 2", "tenant show red"])?;
+        ensure_says(
+            &said,
+            &["tenant 'red' would have 3 disks, and may have 2", "tenant show red"],
+        )?;
         let before = (promised(&daemon)?, daemon.json(&["vm", "show", "web"])?);
         daemon.kill()?;
         daemon.start_again()?;

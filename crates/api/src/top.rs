@@ -112,6 +112,18 @@ pub struct TopDisk {
     pub blame: Option<Blame>,
 }
 
+/// A tenant in the live view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TopTenant {
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Name,
+    /// Its virtual machines, as disks name them.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub vms: Vec<Name>,
+}
+
 /// A window that is narrowed for a promise to a disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -182,6 +194,9 @@ pub struct Top {
     /// Copies as of one instant that are under way.
     #[serde(default)]
     pub copies: Vec<Copy>,
+    /// Tenants that have virtual machines.
+    #[serde(default)]
+    pub tenants: Vec<TopTenant>,
 }
 
 /// What the requests of one priority got on a disk since it was opened.

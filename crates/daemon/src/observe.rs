@@ -99,6 +99,7 @@ impl Observer {
         let mut top = view(&self.control.datastores(), &disks, &history);
         top.moves = self.control.moves();
         top.moves.retain(|one| one.state != MoveState::Ended);
+        top.tenants = self.control.machines_of_tenants();
         top.copies = self.control.copies();
         top.copies.retain(|one| !one.state.is_over());
         top

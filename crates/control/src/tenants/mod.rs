@@ -10,6 +10,7 @@ mod tests;
 use super::{Control, ControlError, Model};
 use groups::{GroupKey, WhatIf};
 use headgate_api::tenants::{OnDatastore, Tenant, TenantPatch};
+use headgate_api::top::TopTenant;
 use headgate_api::types::Changed;
 use headgate_catalog::PolicyChange;
 use headgate_model::{GroupPolicy, Name, Quota, TenantRecord, VmPromise, VmRecord};
@@ -90,6 +91,16 @@ impl Control {
     pub fn tenants(&self) -> Vec<Tenant> {
         let model = self.model();
         model.tenants.values().map(|tenant| model.view_tenant(tenant)).collect()
+    }
+
+    /// The machines of each tenant that has some.
+    pub fn machines_of_tenants(&self) -> Vec<TopTenant> {
+        let model = self.model();
+        let of = |name: &Name| {
+            let vms = model.machines_of_tenant(name).map(|vm| vm.name.clone()).collect();
+            TopTenant { name: name.clone(), vms }
+        };
+        model.tenants.keys().map(of).filter(|tenant| !tenant.vms.is_empty()).collect()
     }
 
     /// One tenant.

@@ -185,7 +185,7 @@ mod tests {
     }
 
     /// The operations that change something: method, path, body, and what the line must have.
-    const CHANGES: [(&str, &str, &str, &str); 29] = [
+    const CHANGES: [(&str, &str, &str, &str); 33] = [
         ("POST", "/v1/datastores", r#"{"name":"log1","backend":{"emulated":"rate=1600"}}"#, "log1"),
         ("PATCH", "/v1/datastores/log1", r#"{"queue_depth":8}"#, "queue_depth: 32 -> 8"),
         (

@@ -1,40 +1,62 @@
-//! Subtotals of virtual machines with several disks.
+//! Subtotals of tenants, and of virtual machines with several disks.
 
 use super::format::{mebibytes, rate};
-use headgate_api::top::{Top, TopDisk};
+use headgate_api::top::{Top, TopDisk, TopTenant};
 use headgate_model::Name;
 use ratatui::style::Stylize;
 use ratatui::text::Line;
 use std::collections::BTreeMap;
 
-/// A line for each, the largest rate first.
+/// A line for each tenant and for each machine with several disks, the largest rate first.
 pub(super) fn lines(top: &Top, filter: &str) -> Vec<Line<'static>> {
+    let disks = || top.datastores.iter().flat_map(|store| &store.disks);
+    let of_tenant = |tenant: &'_ TopTenant| {
+        let is_its = |vm: &Name| tenant.vms.contains(vm);
+        disks().filter(|disk| disk.vm.as_ref().is_some_and(is_its)).collect::<Vec<_>>()
+    };
+    let shown = top.tenants.iter().filter(|tenant| tenant.name.as_str().contains(filter));
+    let tenants = shown.map(|tenant| ("tenant", &tenant.name, of_tenant(tenant)));
     let mut machines: BTreeMap<&Name, Vec<&TopDisk>> = BTreeMap::new();
-    for disk in top.datastores.iter().flat_map(|store| &store.disks) {
+    for disk in disks() {
         if let Some(vm) = disk.vm.as_ref().filter(|vm| vm.as_str().contains(filter)) {
             machines.entry(vm).or_default().push(disk);
         }
     }
-    let mut machines: Vec<_> = machines.into_iter().filter(|(_, disks)| disks.len() > 1).collect();
-    let sum =
-        |disks: &[&TopDisk], of: fn(&TopDisk) -> f64| disks.iter().map(|d| of(d)).sum::<f64>();
-    let iops = |disks: &[&TopDisk]| sum(disks, |disk| disk.load.iops);
-    machines.sort_by(|a, b| iops(&b.1).total_cmp(&iops(&a.1)));
-    let line = |(vm, disks): (&Name, Vec<&TopDisk>)| {
-        let reserved = sum(&disks, |d| d.policy.reservation.map_or(0.0, |r| r.get() as f64));
-        let missed = disks.iter().filter(|disk| disk.reservation_missed).count();
-        let missed = if missed > 0 { format!("  {missed} missed") } else { String::new() };
-        let text = format!(
-            "vm {vm}  {} disks  {} IOPS  {} MiB/s  out {}  rsrv {}{missed}",
-            disks.len(),
-            rate(iops(&disks)),
-            mebibytes(sum(&disks, |disk| disk.load.bytes_per_sec)),
-            rate(sum(&disks, |disk| disk.load.outstanding)),
-            rate(reserved),
-        );
-        Line::from(text).cyan()
-    };
-    machines.into_iter().map(line).collect()
+    let machines = machines.into_iter().filter(|(_, disks)| disks.len() > 1);
+    let machines = machines.map(|(vm, disks)| ("vm", vm, disks));
+    let all = [tenants.collect::<Vec<_>>(), machines.collect()];
+    all.into_iter().flat_map(by_rate).map(|(kind, name, disks)| line(kind, name, &disks)).collect()
+}
+
+type Group<'a> = (&'static str, &'a Name, Vec<&'a TopDisk>);
+
+fn sum(disks: &[&TopDisk], of: fn(&TopDisk) -> f64) -> f64 {
+    disks.iter().map(|disk| of(disk)).sum()
+}
+
+fn iops(disks: &[&TopDisk]) -> f64 {
+    sum(disks, |disk| disk.load.iops)
+}
+
+fn by_rate(mut groups: Vec<Group<'_>>) -> Vec<Group<'_>> {
+    groups.retain(|(_, _, disks)| !disks.is_empty());
+    groups.sort_by(|a, b| iops(&b.2).total_cmp(&iops(&a.2)));
+    groups
+}
+
+fn line(kind: &str, name: &Name, disks: &[&TopDisk]) -> Line<'static> {
+    let reserved = sum(disks, |d| d.policy.reservation.map_or(0.0, |r| r.get() as f64));
+    let missed = disks.iter().filter(|disk| disk.reservation_missed).count();
+    let missed = if missed > 0 { format!("  {missed} missed") } else { String::new() };
+    let text = format!(
+        "{kind} {name}  {} disks  {} IOPS  {} MiB/s  out {}  rsrv {}{missed}",
+        disks.len(),
+        rate(iops(disks)),
+        mebibytes(sum(disks, |disk| disk.load.bytes_per_sec)),
+        rate(sum(disks, |disk| disk.load.outstanding)),
+        rate(reserved),
+    );
+    Line::from(text).cyan()
 }
 
 #[cfg(test)]
@@ -56,11 +78,16 @@ mod tests {
         let top: Top = serde_json::from_str(&format!(
             r#"{{"interval_millis": 2000, "datastores": [{{"name": "array", "state": "serving", "scheduler": "mclock",
             "window": 32, "in_flight": 3, "queued": 3, "capacity_iops": 1600, "reserved_iops": 150,
-            "overbooked_iops": 0, "load": {load}, "disks": [{disks}]}}]}}"#
+            "overbooked_iops": 0, "load": {load}, "disks": [{disks}]}}],
+            "tenants": [{{"name": "red", "vms": ["db", "web"]}}, {{"name": "blue", "vms": ["none"]}}]}}"#
         ))
         .unwrap();
         let said: Vec<String> = lines(&top, "").iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["vm web  2 disks  200 IOPS  2.0 MiB/s  out 4.0  rsrv 100  2 missed"]);
+        let red = "tenant red  3 disks  300 IOPS  3.0 MiB/s  out 6.0  rsrv 150  3 missed";
+        assert_eq!(
+            said,
+            [red, "vm web  2 disks  200 IOPS  2.0 MiB/s  out 4.0  rsrv 100  2 missed"]
+        );
         assert!(lines(&top, "db").is_empty());
     }
 }

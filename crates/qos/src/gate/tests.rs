@@ -136,3 +136,44 @@ proptest! {
         }
     }
 }
+
+/// Two disks of a group that its limit holds back wait for that limit, whichever of them was served
+/// last, and not for each other.
+#[test]
+fn a_group_that_its_limit_holds_back_is_the_limit_of_all_its_disks() {
+    use crate::mclock::grouped::{Group, GroupId, Groups};
+    let (mut gate, a) = gate(SchedulerKind::MClock, Slots::ONE);
+    let b = gate.register(Nanos::ZERO, Policy::default());
+    let limited = Policy::default().with_limit(Iops::new(100).ok()).unwrap();
+    let group = Group { id: GroupId(7), parent: None, policy: limited };
+    let members = vec![(a, GroupId(7)), (b, GroupId(7))];
+    gate.set_groups(Nanos::ZERO, &Groups { groups: vec![group], members }).unwrap();
+    for disk in [a, b] {
+        (0..5).for_each(|key| gate.enqueue(Nanos::ZERO, disk, io(), key).unwrap());
+    }
+    let mut flying = None;
+    for ms in 0..2_000 {
+        let now = Nanos::from_millis(ms);
+        if let Some(disk) = flying.take() {
+            gate.complete(now, disk, Cost::ONE);
+            gate.enqueue(now, disk, io(), 0).unwrap();
+        }
+        if let Decision::Dispatch(next) = gate.next(now) {
+            flying = Some(next.disk);
+            assert!(!matches!(gate.next(now), Decision::Dispatch(_)));
+        }
+    }
+    let now = Nanos::from_millis(2_000);
+    for disk in [a, b] {
+        let times = gate.wait_times(now, disk).unwrap();
+        let named = times.named.len() as u128;
+        let all = times.device + times.limit + times.own + times.window + times.neighbours;
+        // The device is busy for one of ten milliseconds.
+        assert!(times.limit * 100 > all * 85, "{named} named, {times:?}");
+        assert!(times.neighbours * 100 < all * 10, "{times:?}");
+    }
+    // Without the group nothing holds them back.
+    gate.set_groups(now, &Groups::default()).unwrap();
+    let before = gate.wait_times(now, a).unwrap().limit;
+    assert_eq!(gate.wait_times(now + MS, a).unwrap().limit, before);
+}

@@ -27,6 +27,8 @@
 
 mod groups;
 mod regroup;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use groups::without_rule;
 pub use groups::{GROUP_DEPTH, Group, GroupId, Groups, GroupsError};
