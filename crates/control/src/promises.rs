@@ -127,7 +127,7 @@ impl Control {
             check_group_policy(&format!("tenant '{}'", tenant.name), &tenant.policy)?;
         }
         change.vms.iter().try_for_each(|vm| after.check_promise(vm))?;
-        after.check_all_groups()?;
+        model.check_groups_after(&after)?;
         model.check_quotas_after(&after)?;
         let mut warnings = BTreeSet::new();
         let (promises, unfit) = self.judge_rates(model, &after, change);

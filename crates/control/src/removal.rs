@@ -181,6 +181,7 @@ impl Control {
     /// Forgets a disk that the catalog has no more.
     pub(super) fn forget_disk(&self, name: &Name, datastore: &Name) {
         self.model_mut().disks.remove(name);
+        self.tidy_groups();
         self.forget_known_changes(name);
         self.samples.forget_disk(name, datastore);
         self.forget_exports_of(name);

@@ -7,6 +7,7 @@
 
 use headgate_qos::window::Slots;
 use headgate_qos::{AnyScheduler, Config, Cost, Decision, DiskId, Gate, Io, Policy, SchedulerKind};
+use headgate_qos::{Group, GroupId, Groups};
 use headgate_units::{Bytes, Iops, Nanos};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
@@ -33,8 +34,41 @@ struct Rig {
 const IO: Io =
     Io { bytes: Bytes(4_096), position: 0, priority: None, kind: headgate_qos::IoKind::Read };
 
+/// The groups that disks are in.
+#[derive(Clone, Copy)]
+enum Form {
+    Flat,
+    /// Of ten disks.
+    Machines,
+    /// The same, in tenants of ten machines. `Some`: tenants have this limit together.
+    Tenants(Option<u64>),
+}
+
+fn groups(form: Form, disks: &[DiskId]) -> Groups {
+    let shared = |id, parent| Group { id: GroupId(id), parent, policy: Policy::default() };
+    let (machines, first) = (disks.len().div_ceil(10) as u32, 1_000_000);
+    let tenants = machines.div_ceil(10);
+    let mut groups = Vec::new();
+    if let Form::Tenants(limit) = form {
+        let limit = limit.map(|all| Iops::new(all / u64::from(tenants)).expect("in range"));
+        let policy = Policy::default().with_limit(limit).expect("no reservation is above it");
+        let tenant = |id| Group { policy, ..shared(first + id, None) };
+        groups.extend((0..tenants).map(tenant));
+    }
+    let parent = |machine| match form {
+        Form::Tenants(_) => Some(GroupId(first + machine / 10)),
+        Form::Flat | Form::Machines => None,
+    };
+    groups.extend((0..machines).map(|machine| shared(machine, parent(machine))));
+    let members = disks.iter().enumerate().map(|(at, disk)| (*disk, GroupId(at as u32 / 10)));
+    match form {
+        Form::Flat => Groups::default(),
+        Form::Machines | Form::Tenants(_) => Groups { groups, members: members.collect() },
+    }
+}
+
 impl Rig {
-    fn new(disks: usize, limit: Option<u64>) -> Rig {
+    fn new(disks: usize, limit: Option<u64>, form: Form) -> Rig {
         let scheduler = AnyScheduler::<()>::new(SchedulerKind::MClock, Config::default())
             .expect("the default configuration is valid");
         let now = Nanos::from_secs(1);
@@ -42,6 +76,7 @@ impl Rig {
         let limit = limit.map(|iops| Iops::new(iops).expect("in range"));
         let policy = Policy::default().with_limit(limit).expect("no reservation is above it");
         let disks: Vec<DiskId> = (0..disks).map(|_| gate.register(now, policy)).collect();
+        gate.set_groups(now, &groups(form, &disks)).expect("they are listed in order");
         for &disk in disks.iter().cycle().take(QUEUED * disks.len()) {
             gate.enqueue(now, disk, IO, ()).expect("it is registered");
         }
@@ -71,8 +106,8 @@ fn report(what: &str, disks: usize, unit: &str, mut runs: Vec<f64>) {
     println!("{what:<40} {disks:>6} disks {median:8.1} {unit} ({least:.1} to {most:.1})");
 }
 
-fn line(what: &str, disks: usize, limit: Option<u64>) {
-    let mut rig = Rig::new(disks, limit);
+fn line(what: &str, disks: usize, limit: Option<u64>, form: Form) {
+    let mut rig = Rig::new(disks, limit, form);
     let run = |_| {
         let start = cpu_time();
         rig.steps();
@@ -83,7 +118,7 @@ fn line(what: &str, disks: usize, limit: Option<u64>) {
 
 /// What the observer asks of a shard once a second: all disks' times, each with its neighbours.
 fn reading(disks: usize) {
-    let mut rig = Rig::new(disks, None);
+    let mut rig = Rig::new(disks, None, Form::Flat);
     let run = |_| {
         rig.steps();
         let (gate, now) = (&mut rig.gate, rig.now);
@@ -98,9 +133,15 @@ fn reading(disks: usize) {
 fn main() {
     reading(1_000);
     for disks in [1, 10, 100, 1_000, 10_000] {
-        line("a request through the gate", disks, None);
+        line("a request through the gate", disks, None, Form::Flat);
     }
     for disks in [10, 1_000] {
-        line("the same, at limits that bind", disks, Some(900_000 / disks as u64));
+        line("the same, of machines", disks, None, Form::Machines);
+        line("the same, of tenants", disks, None, Form::Tenants(None));
+        line("the same, of tenants at their limits", disks, None, Form::Tenants(Some(900_000)));
+    }
+    for disks in [10, 1_000] {
+        let limit = Some(900_000 / disks as u64);
+        line("the same, at limits that bind", disks, limit, Form::Flat);
     }
 }

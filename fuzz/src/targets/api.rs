@@ -40,6 +40,7 @@ pub(super) const WORDS: &[&str] = &[
     "disks",
     "datastores",
     "vms",
+    "tenants",
     "exports",
     "rules",
     "advice",
@@ -109,6 +110,8 @@ POST /v1/exports {"name":"x","disk":"d","priority":5}
 PATCH /v1/exports/x {"priority":2}
 PATCH /v1/vms/v {"max_priority":5}
 GET /v1/vms/v
+PATCH /v1/tenants/t {"limit":700,"max_disks":2}
+PATCH /v1/vms/v {"tenant":"t","shares":5}
 DELETE /v1/exports/x
 DELETE /v1/disks/d?image=keep
 POST /v1/disks/d/takeover {"datastore":"f"}"#,

@@ -81,6 +81,8 @@ impl Control {
             // Under the model's lock: nobody finds it neither under way nor over.
             self.moved().end(&moving, size);
         }
+        drop(model);
+        self.tidy_groups();
     }
 
     /// Has the copy of a move that is over removed. Waits for nobody.

@@ -180,10 +180,16 @@ impl Model {
         self.check_rules(datastore, key, what_if)
     }
 
-    /// The same of all datastores, as they are.
-    pub(crate) fn check_all_groups(&self) -> Result<(), ControlError> {
-        let all = self.datastores.values().map(|entry| &entry.record);
-        all.into_iter().try_for_each(|record| self.check_groups(record, WhatIf::default()))
+    /// The same of all datastores after a change. What was wrong before it is not its fault.
+    pub(crate) fn check_groups_after(&self, after: &Model) -> Result<(), ControlError> {
+        let check = |model: &Model, name: &Name| match model.datastores.get(name) {
+            Some(entry) => model.check_groups(&entry.record, WhatIf::default()),
+            None => Ok(()),
+        };
+        after.datastores.keys().try_for_each(|name| match check(after, name) {
+            Err(e) if check(self, name).is_ok() => Err(e),
+            _ => Ok(()),
+        })
     }
 
     /// That nothing is asked for on a datastore that disks beside groups have no rule for.

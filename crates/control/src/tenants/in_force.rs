@@ -6,7 +6,7 @@ use headgate_model::{DatastoreRecord, DiskGroups, DiskRecord, Name};
 use headgate_qos::GroupId;
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
-use tracing::error;
+use tracing::{error, warn};
 
 /// What the shards were given.
 #[derive(Default)]
@@ -94,6 +94,13 @@ impl Control {
         let mut given = self.given();
         let all = given.all_groups(&self.model());
         self.give(&mut given, all)
+    }
+
+    /// A disk has gone from a datastore, perhaps the last one of a group.
+    pub(crate) fn tidy_groups(&self) {
+        if let Err(error) = self.put_groups_now() {
+            warn!(%error, "groups of disks that are there no more stay until the next change");
+        }
     }
 
     fn give(

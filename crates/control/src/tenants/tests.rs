@@ -168,7 +168,7 @@ fn nothing_grows_beyond_a_quota_by_whatever_way() {
     bench.control.set_class(&name("gold"), serde_json::from_value(class).unwrap()).unwrap();
     assert_eq!(refused(set(&bench, "db", json!({"class": "gold"}))), reserved);
     // Removed and brought back, when another has its place.
-    let keep = headgate_api::types::ImageFate::Trash;
+    let keep = headgate_api::types::ImageFate::Remove;
     bench.control.remove_disk(&name("db"), Default::default(), keep).unwrap();
     create(&bench, "new", "web", json!({})).unwrap();
     let restore = serde_json::from_value(json!({})).unwrap();
