@@ -145,15 +145,11 @@ impl<R> AnyScheduler<R> {
                     return groups.check();
                 }
                 Grouped::check(flat, groups)?;
+                let tree = Grouped::tree_for(flat)?;
                 let AnyScheduler::MClock(flat) = self.take()? else { return Ok(()) };
-                let (next, done) = match Grouped::of_flat(now, flat) {
-                    Ok(mut grouped) => {
-                        let done = grouped.regroup(now, groups);
-                        (AnyScheduler::Grouped(Box::new(grouped)), done)
-                    }
-                    Err(flat) => (AnyScheduler::MClock(flat), Err(GroupsError::Configured("tree"))),
-                };
-                *self = next;
+                let mut grouped = Grouped::of_flat(now, flat, tree);
+                let done = grouped.regroup(now, groups);
+                *self = AnyScheduler::Grouped(Box::new(grouped));
                 done
             }
             AnyScheduler::Grouped(grouped) if !groups.groups.is_empty() => {

@@ -2,9 +2,10 @@ use super::*;
 use crate::RecordFile;
 use headgate_model::{
     Backend, Capacity, CapacitySource, ClassRecord, Confidence, DatastorePlacement, DiskPlacement,
-    DiskSettings, DiskState, LimitMode, MovePace, MoveRecord, MoveStep, PlannedRecord, Policy,
-    PriorityRecord, PriorityScope, ReadErrors, RemoteRecord, RemovedId, RemovedRecord, RemovedStep,
-    Scheduler, SocketRecord, Threshold, WindowRecord, WriteErrors, Writes,
+    DiskSettings, DiskState, GroupPolicy, LimitMode, MovePace, MoveRecord, MoveStep, PlannedRecord,
+    Policy, PriorityRecord, PriorityScope, Quota, ReadErrors, RemoteRecord, RemovedId,
+    RemovedRecord, RemovedStep, Scheduler, SocketRecord, TenantRecord, Threshold, VmPromise,
+    WindowRecord, WriteErrors, Writes,
 };
 use headgate_placement::{Group, Mobility};
 use headgate_qos::CostModel;
@@ -355,7 +356,10 @@ fn a_record_file_says_what_the_catalog_says() {
             ready.clone(),
             DiskRecord { remote: Some(remote), name: name("b"), ..ready.clone() },
         ],
-        vms: vec![VmRecord { sockets, ..vm("web", strict()) }, vm("db", PriorityRecord::unset())],
+        vms: vec![
+            VmRecord { sockets, promise: of_red(90), ..vm("web", strict()) },
+            vm("db", PriorityRecord::unset()),
+        ],
         exports: vec![export("a-fast", "a", 200)],
         rules,
         removed: vec![RemovedRecord {
@@ -365,6 +369,7 @@ fn a_record_file_says_what_the_catalog_says() {
         moves: vec![moving("a", MoveStep::Switched)],
         classes: vec![class("gold", 300)],
         planned: vec![planned("e")],
+        tenants: vec![tenant("red", 600)],
     };
     let file = RecordFile { host: "0123abcd".into(), contents };
     let text = file.to_text();
@@ -467,6 +472,49 @@ fn policies_change_together_or_not_at_all() {
     let now = catalog.load().unwrap();
     assert_eq!((now.classes, now.disks), (vec![class("iron", 5)], last.disks));
     assert_eq!((now.planned, now.datastores), (vec![planned("d")], last.datastores));
+}
+
+fn tenant(text: &str, reservation: u64) -> TenantRecord {
+    let policy = GroupPolicy { reservation: Iops::new(reservation).ok(), ..Default::default() };
+    let quota = Quota { max_disks: Some(7), max_space: Some(Bytes(1 << 40)), max_reserved: None };
+    TenantRecord { policy, quota, ..TenantRecord::unset(name(text)) }
+}
+
+fn of_red(limit: u64) -> VmPromise {
+    let policy = GroupPolicy { limit: Iops::new(limit).ok(), ..Default::default() };
+    VmPromise { tenant: Some(name("red")), policy, applied_by: None }
+}
+
+#[test]
+fn tenants_and_what_machines_are_promised_change_with_all_else_or_not_at_all() {
+    let (_dir, mut catalog) = fresh();
+    let web = VmRecord { promise: of_red(90), ..vm("web", strict()) };
+    let both = PolicyChange {
+        tenants: vec![tenant("blue", 5), tenant("red", 600)],
+        vms: vec![web.clone()],
+        ..PolicyChange::default()
+    };
+    catalog.change_policies(&both).unwrap();
+    let before = catalog.load().unwrap();
+    assert_eq!((&before.tenants, &before.vms), (&both.tenants, &both.vms));
+    // Nothing of it where a disk is not there.
+    let refused = PolicyChange {
+        tenants: vec![tenant("red", 700)],
+        gone_vms: vec![name("web")],
+        disks: vec![disk("z", "ds")],
+        ..PolicyChange::default()
+    };
+    assert!(catalog.change_policies(&refused).is_err());
+    assert_eq!(catalog.load().unwrap(), before);
+    let gone = PolicyChange {
+        gone_tenants: vec![name("blue")],
+        gone_vms: vec![name("web")],
+        tenants: vec![tenant("red", 700)],
+        ..PolicyChange::default()
+    };
+    catalog.change_policies(&gone).unwrap();
+    let now = catalog.load().unwrap();
+    assert_eq!((now.tenants, now.vms), (vec![tenant("red", 700)], Vec::new()));
 }
 
 #[test]

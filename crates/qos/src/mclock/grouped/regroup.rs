@@ -31,11 +31,15 @@ impl<R> Grouped<R> {
         Ok(())
     }
 
-    /// The disks of a flat scheduler, with all that they have queued and in flight, in no group
-    /// yet. The flat one comes back where there can be no tree.
-    pub(crate) fn of_flat(now: Nanos, mut flat: MClock<R>) -> Result<Grouped<R>, MClock<R>> {
+    /// An empty tree that decides as this flat scheduler is configured.
+    pub(crate) fn tree_for(flat: &MClock<R>) -> Result<MClockTree<R>, GroupsError> {
         let config = Config { plug: Nanos::ZERO, batch: None, ..flat.config };
-        let Ok(mut tree) = MClockTree::new(config) else { return Err(flat) };
+        MClockTree::new(config).map_err(|_| GroupsError::Configured("valid configuration"))
+    }
+
+    /// The disks of a flat scheduler, with all that they have queued and in flight, in no group of
+    /// the empty tree yet.
+    pub(crate) fn of_flat(now: Nanos, mut flat: MClock<R>, mut tree: MClockTree<R>) -> Grouped<R> {
         let inner = flat.time.advance(now);
         tree.begin_at(flat.reading());
         if let Some(table) = flat.charging.table() {
@@ -49,7 +53,7 @@ impl<R> Grouped<R> {
         for ((disk, policy), carried) in all.into_iter().zip(carried) {
             grouped.put_up(now, disk.slot as usize, NodeId::ROOT, policy, carried);
         }
-        Ok(grouped)
+        grouped
     }
 
     /// The flat scheduler, with all that disks have queued and in flight.
