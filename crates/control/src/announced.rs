@@ -6,7 +6,7 @@ use super::announced_pace::Turn;
 use super::disks::check_policy;
 use super::server_policy::{server_policy, with_own};
 use super::{Control, ControlError, Model, clock};
-use crate::disks::NewDisk;
+use crate::new_disk::NewDisk;
 use headgate_api::types::Force;
 use headgate_events::{Entry, Outcome, Stream, Who};
 use headgate_model::{DiskRecord, Name, Policy, PolicyAnswer, PolicySource};

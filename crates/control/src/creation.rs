@@ -8,8 +8,8 @@ use super::placing::Predecessor;
 use super::remote::Found;
 use super::workers::Ticket;
 use super::{Control, ControlError, DiskEntry, Model, Service, crash};
-use crate::disks::NewDisk;
 use crate::leases::{Before, Eviction};
+use crate::new_disk::NewDisk;
 use headgate_api::placement::Created;
 use headgate_api::types::{Disk, DiskCreate};
 use headgate_model::{

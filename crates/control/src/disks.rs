@@ -7,8 +7,8 @@ use super::server_policy::next_epoch;
 use super::workers::Ticket;
 use super::{Control, ControlError, DatastoreEntry, Model, Service, flash, images, size};
 use crate::leases::{Before, Eviction};
+use crate::new_disk::NewDisk;
 use crate::tenants::groups::{Member, WhatIf};
-use crate::tenants::quota::Counted;
 use headgate_api::types::{Change, Changed, Disk, DiskCreate, DiskPatch, Force};
 use headgate_model::Name;
 use headgate_model::RemoteDisk;
@@ -157,42 +157,6 @@ pub(super) fn datastore_of(request: &DiskCreate) -> Result<Name, ControlError> {
         None => DEFAULT_DATASTORE
             .parse()
             .map_err(|e| ControlError::invalid(format!("{e}"), "a datastore")),
-    }
-}
-
-/// A disk as it would be, for what is to be checked of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NewDisk<'a> {
-    pub(super) name: &'a Name,
-    pub(super) target: &'a Name,
-    pub(super) vm: Option<&'a Name>,
-    pub(super) size: Bytes,
-    pub(super) policy: &'a Policy,
-    /// What counts of its reservation: an equal part, of one that lies on other servers too.
-    pub(super) reserved: Option<Iops>,
-}
-
-impl<'a> NewDisk<'a> {
-    /// A disk as its record says.
-    pub(super) fn of(record: &'a DiskRecord) -> NewDisk<'a> {
-        NewDisk {
-            name: &record.name,
-            target: &record.datastore,
-            vm: record.vm.as_ref(),
-            size: record.size,
-            policy: &record.policy,
-            reserved: record.promised(),
-        }
-    }
-
-    pub(super) fn member(&self) -> Member<'a> {
-        let reserved = self.reserved.map_or(0, Iops::get);
-        Member { disk: self.name, vm: self.vm, reserved, policy: *self.policy }
-    }
-
-    pub(super) fn counted(&self) -> Counted<'a> {
-        let reserved = self.policy.reservation.map_or(0, Iops::get);
-        Counted { disk: self.name, size: self.size, reserved }
     }
 }
 

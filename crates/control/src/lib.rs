@@ -47,6 +47,7 @@ pub mod mend;
 mod moved_tests;
 mod moves;
 mod moving;
+mod new_disk;
 mod nodes;
 mod placing;
 mod pools;
@@ -205,7 +206,7 @@ pub struct Control {
     catalog: Mutex<Box<dyn Catalog>>,
     model: RwLock<Model>,
     /// The groups of disks that shards have.
-    groups_given: Mutex<tenants::in_force::Given>,
+    groups_given: Mutex<tenants::given::Given>,
     /// How often the model was changed: who waits for a change looks here.
     changes: AtomicU64,
 }

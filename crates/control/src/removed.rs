@@ -1,7 +1,7 @@
 //! Removed disks whose content is kept: shown, brought back, and purged when their time is over.
 
-use crate::disks::NewDisk;
 use crate::leases::{Before, Eviction};
+use crate::new_disk::NewDisk;
 use crate::purge_failures::Told;
 use crate::workers::Ticket;
 use crate::{Control, ControlError, DiskEntry, Model, Service, clock, crash, images};

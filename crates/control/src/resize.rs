@@ -4,7 +4,7 @@
 //! that the disk is [`Resizing`](DiskState::Resizing): from then on the size that the image has is
 //! the disk's, whatever the row says, and a crash leaves one of the two.
 
-use crate::disks::NewDisk;
+use crate::new_disk::NewDisk;
 use crate::workers::Ticket;
 use crate::{
     Control, ControlError, DiskEntry, Model, Service, block_device, crash, flash, images, size,

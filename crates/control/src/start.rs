@@ -3,11 +3,13 @@ use super::moving::Moving;
 use super::workers::Workers;
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Parts, Service};
 use super::{StateDir, hangs};
+use headgate_catalog::Contents;
 use headgate_cluster::Identity;
 use headgate_model::{
     Backend, DatastorePlacement, DatastoreRecord, MoveStep, Scheduler, WindowRecord,
 };
 use headgate_qos::CostModel;
+use std::mem::take;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::sleep;
@@ -19,6 +21,18 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// How long leases may take to be given back at the end.
 const RELEASE: Duration = Duration::from_secs(3);
+
+impl Model {
+    /// What many disks are promised, and whose they are.
+    fn take_promises(&mut self, of: &mut Contents) {
+        let (vms, classes) = (take(&mut of.vms), take(&mut of.classes));
+        self.vms = vms.into_iter().map(|vm| (vm.name.clone(), vm)).collect();
+        self.classes = classes.into_iter().map(|one| (one.name.clone(), one)).collect();
+        let (tenants, planned) = (take(&mut of.tenants), take(&mut of.planned));
+        self.tenants = tenants.into_iter().map(|one| (one.name.clone(), one)).collect();
+        self.planned = planned.into_iter().map(|one| (one.name.clone(), one)).collect();
+    }
+}
 
 impl Control {
     /// Reads the catalog, finishes or undoes what a crash cut, and brings everything into service.
@@ -43,16 +57,13 @@ impl Control {
             catalog.insert_datastore(&record)?;
             contents.datastores.push(record);
         }
-        let mut model = Model { rules: contents.rules, ..Model::default() };
-        model.vms = contents.vms.into_iter().map(|vm| (vm.name.clone(), vm)).collect();
+        let mut model = Model { rules: take(&mut contents.rules), ..Model::default() };
+        model.take_promises(&mut contents);
         for mut record in contents.datastores {
             record.capacity = capacity::current(&record);
             let entry = DatastoreEntry::new(record, Service::Starting);
             model.datastores.insert(entry.record.name.clone(), entry);
         }
-        model.classes = contents.classes.into_iter().map(|one| (one.name.clone(), one)).collect();
-        model.tenants = contents.tenants.into_iter().map(|one| (one.name.clone(), one)).collect();
-        model.planned = contents.planned.into_iter().map(|one| (one.name.clone(), one)).collect();
         model.removed = contents.removed.into_iter().map(|one| (one.id.clone(), one)).collect();
         for record in contents.disks {
             let entry = DiskEntry { record, service: Service::Starting };

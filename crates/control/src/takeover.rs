@@ -6,9 +6,9 @@ use super::workers::Ticket;
 use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, images, meaningless,
 };
-use crate::disks::NewDisk;
 use crate::leases::{Before, Eviction, LeaseLocation, Leases};
 use crate::meaningless::{Etcd, Taken};
+use crate::new_disk::NewDisk;
 use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeaseHolder, LeasePlace};
 use headgate_api::types::{Changed, Disk, Force};
 use headgate_cluster::lease::{FileLease, Holder, LeaseError};

@@ -2,6 +2,7 @@
 
 mod copies;
 pub(crate) mod faults;
+mod groups;
 mod moves;
 
 use self::faults::{Faults, FaultyCatalog};
@@ -32,7 +33,7 @@ use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, Narrow};
 use headgate_stats::DiskSnapshot;
 use headgate_stripe::Label;
-use headgate_units::{Bytes, Iops, Nanos};
+use headgate_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -161,20 +162,6 @@ impl MemoryPlane {
     }
 
     /// What servers were told.
-    /// Each group in force at a datastore, by its number: the one that it is in, its reservation,
-    /// and the disks that are in it directly.
-    pub(crate) fn groups(&self, datastore: &str) -> Vec<(Option<u32>, Option<u64>, Vec<String>)> {
-        let state = self.0.lock().unwrap();
-        let Some(given) = state.groups.get(&datastore.parse().unwrap()) else { return Vec::new() };
-        let of = |group: &headgate_qos::Group| {
-            let members = given.members.iter().filter(|(_, id)| *id == group.id);
-            let members = members.map(|(disk, _)| disk.to_string()).collect();
-            let parent = group.parent.map(|parent| parent.0);
-            (parent, group.policy.reservation().map(Iops::get), members)
-        };
-        given.groups.iter().map(of).collect()
-    }
-
     pub(crate) fn announced(&self) -> Vec<(Name, ServerPolicy)> {
         self.0.lock().unwrap().announced.clone()
     }

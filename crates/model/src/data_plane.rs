@@ -177,8 +177,8 @@ pub trait DataPlane: LiveMoves + DiskCopies + Send + Sync {
     /// When the shard does not confirm.
     fn adjust(&self, datastore: &Name, adjustment: Adjustment) -> Result<(), PlaneError>;
 
-    /// Puts groups of disks in the place of those that a datastore has, with what they are promised:
-    /// in force when the call returns, for requests that wait already too.
+    /// Puts groups of disks in the place of those that a datastore has, with what they are
+    /// promised: in force when the call returns, for requests that wait already too.
     ///
     /// # Errors
     /// When they cannot be, or the shard does not confirm; all is as it was then.

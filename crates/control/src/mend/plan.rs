@@ -156,9 +156,8 @@ fn removed(
 /// Decides what the catalog will hold.
 pub(super) fn plan(gathered: Gathered) -> Plan {
     let Gathered { base, directories, claim, notes } = gathered;
-    let (classes, tenants) = (base.classes.clone(), base.tenants.clone());
-    let Contents { mut datastores, disks, mut vms, exports, rules, removed: known_removed, .. } =
-        base;
+    let unchanged = unchanged(&base);
+    let Contents { mut datastores, disks, mut vms, exports, removed: known_removed, .. } = base;
     let with_images: BTreeSet<&Name> =
         directories.iter().map(|directory| &directory.datastore.name).collect();
     let (known, others): (Vec<_>, Vec<_>) =
@@ -221,23 +220,20 @@ pub(super) fn plan(gathered: Gathered) -> Plan {
     });
     moves.sort_by(|a, b| a.disk.cmp(&b.disk));
     moves.dedup_by(|a, b| a.disk == b.disk);
-    let disks = planner.disks.into_values().map(|disk| with_class(disk, &classes)).collect();
-    // What was to be made is made by who has the documents.
-    let planned = Vec::new();
-    let removed = kept;
-    let contents = Contents {
-        datastores,
-        disks,
-        vms,
-        exports,
-        rules,
-        removed,
-        moves,
-        classes,
-        planned,
-        tenants,
-    };
+    let classes = &unchanged.classes;
+    let disks = planner.disks.into_values().map(|disk| with_class(disk, classes)).collect();
+    let contents = Contents { datastores, disks, vms, exports, removed: kept, moves, ..unchanged };
     Plan { contents, notes: planner.notes }
+}
+
+/// What is as it was. What was to be made is made by who has the documents.
+fn unchanged(base: &Contents) -> Contents {
+    Contents {
+        rules: base.rules.clone(),
+        classes: base.classes.clone(),
+        tenants: base.tenants.clone(),
+        ..Contents::default()
+    }
 }
 
 /// A disk whose class is not known keeps its policy as its own.

@@ -1,10 +1,10 @@
 //! What moves stand in the way of, what stands in theirs, and what they take of a datastore.
 
 use crate::datastores::volatile;
-use crate::disks::NewDisk;
 use crate::disks::being_created;
 use crate::leases::{FenceState, Probed};
 use crate::moving::Moving;
+use crate::new_disk::NewDisk;
 use crate::{Control, ControlError, DiskEntry, Model, Service, remote};
 use headgate_api::moves::DiskMigrate;
 use headgate_devices::ModelSpec;

@@ -1,50 +1,10 @@
 //! Hands groups of disks to the shards.
 
-use super::groups::GroupKey;
-use crate::{Control, ControlError, Model, Service};
-use headgate_model::{DatastoreRecord, DiskGroups, DiskRecord, Name};
-use headgate_qos::GroupId;
-use std::collections::BTreeMap;
+use super::given::{Given, InForce};
+use crate::{Control, ControlError, Model};
+use headgate_model::{DiskGroups, DiskRecord, Name};
 use std::sync::{MutexGuard, PoisonError};
 use tracing::{error, warn};
-
-/// What the shards were given.
-#[derive(Default)]
-pub(crate) struct Given {
-    /// A group has the same number as long as the daemon runs.
-    ids: BTreeMap<GroupKey, GroupId>,
-    by_datastore: BTreeMap<Name, InForce>,
-}
-
-/// Of one datastore.
-struct InForce {
-    groups: DiskGroups,
-    members: BTreeMap<Name, GroupId>,
-}
-
-impl Given {
-    fn id(&mut self, key: &GroupKey) -> GroupId {
-        let next = GroupId(self.ids.len() as u32);
-        *self.ids.entry(key.clone()).or_insert(next)
-    }
-
-    fn groups_of(&mut self, model: &Model, datastore: &DatastoreRecord) -> DiskGroups {
-        model.disk_groups(datastore, &mut |key| self.id(key))
-    }
-
-    /// Of all datastores that serve.
-    fn all_groups(&mut self, model: &Model) -> Vec<(Name, DiskGroups)> {
-        let serving = model.datastores.values().filter(|one| one.service == Service::Serving);
-        serving.map(|one| (one.record.name.clone(), self.groups_of(model, &one.record))).collect()
-    }
-
-    fn is(&self, datastore: &Name, groups: &DiskGroups) -> bool {
-        match self.by_datastore.get(datastore) {
-            Some(given) => given.groups == *groups,
-            None => groups.groups.is_empty(),
-        }
-    }
-}
 
 impl Control {
     /// Held for as long as shards are told, so that what is newer is not overwritten. Taken before

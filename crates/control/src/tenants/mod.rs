@@ -1,6 +1,7 @@
 //! Tenants: whose virtual machines are, what their disks are promised together, and how much they
 //! may have (`docs/decisions/0115-tenants.md`).
 
+pub(crate) mod given;
 pub(crate) mod groups;
 pub(crate) mod in_force;
 pub(crate) mod quota;

@@ -109,7 +109,8 @@ enum Command {
         after_help = "Examples:\n  headgate apply site.yaml --dry-run\n  headgate apply /etc/headgate/site.d --set site --prune\n  headgate get -o yaml > site.yaml"
     )]
     Apply(apply::ApplyArgs),
-    /// Print classes, tenants, virtual machines, datastores and disks as documents that 'headgate apply' takes
+    /// Print classes, tenants, virtual machines, datastores and disks as documents that 'headgate
+    /// apply' takes
     #[command(
         after_help = "Examples:\n  headgate get > site.yaml\n  headgate get disks tenants -o json"
     )]
@@ -120,7 +121,8 @@ enum Command {
     /// Show the NBD servers that disks lie on
     #[command(subcommand)]
     Node(node::NodeCommand),
-    /// Manage tenants: what their virtual machines are promised together, and how much they may have
+    /// Manage tenants: what their virtual machines are promised together, and how much they may
+    /// have
     #[command(subcommand)]
     Tenant(tenant::TenantCommand),
     /// Manage virtual machines: whose they are, what their disks are promised together, and the

@@ -30,7 +30,7 @@ impl NodeId {
     /// The datastore: the group that all others are in. It has no policy.
     pub const ROOT: NodeId = NodeId { slot: 0, generation: 0 };
 
-    /// Of all nodes that there are at one time, each has another one, and small ones are used again.
+    /// Of all nodes that there are at one time, each has another one. Small ones are used again.
     #[inline]
     pub(in crate::mclock) fn index(self) -> usize {
         self.slot as usize
