@@ -174,7 +174,7 @@ mod tests {
             disk("null", json!("on"), json!({"limit": null, "burst": 0})),
             disk("1.5", Value::Null, json!({})),
         ]);
-        let tenants = json!([{"name": "0x1", "reservation": 5, "max_space": 3 << 30, "vms": [],
+        let tenants = json!([{"name": "0x1", "reservation": 5, "max_space": 3_u64 << 30, "vms": [],
             "disks": 0, "size": 0, "reserved_iops": 0}]);
         let vm = |name: &str, tenant: Value| {
             json!({"name": name, "disks": [], "size": 0, "reserved_iops": 0, "clients": 0, "tenant": tenant,
