@@ -1,0 +1,5 @@
+//! Summaries, publishers and views, from outside.
+
+mod publishing;
+mod viewing;
+mod words;
