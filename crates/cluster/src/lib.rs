@@ -17,6 +17,10 @@
 //!
 //! A board may hang as storage does. A [`Courier`] keeps it on a thread of its own.
 //!
+//! # Summaries
+//! Hosts that meet in etcd tell each other of their disks and datastores. [`EtcdWords`] has the
+//! keys that all of them write and watch; what is in them `headgate-fleet` knows.
+//!
 //! # Leases
 //! Two hosts never serve one disk: [`lease`]. Where the device can, it refuses the writes of a host
 //! that it was taken from: [`fence`].
@@ -35,8 +39,8 @@ pub mod sightings;
 pub use board::{Board, BoardError, View};
 pub use courier::{Courier, News};
 pub use etcd::{
-    Client, Endpoint, EndpointError, EtcdBoard, EtcdError, EtcdLeases, LoginError, Servers,
-    ServersError,
+    Client, Endpoint, EndpointError, EtcdBoard, EtcdError, EtcdLeases, EtcdWords, KeyChange,
+    LoginError, Reading, Servers, ServersError,
 };
 pub use file::{BOARD_FILE, FileBoard, HOSTS_MAX};
 pub use identity::{HostId, HostName, Identity, IdentityError, InstanceId, NAME_MAX, Origin};

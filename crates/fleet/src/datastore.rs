@@ -44,13 +44,86 @@ pub struct Space {
     pub free: Bytes,
 }
 
-/// What its storage can do: read latency over outstanding reads.
+/// Where a model's slope comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// Latency was seen to rise by it.
+    Rise,
+    /// Latency did not rise as far as the device was loaded.
+    Flat,
+    /// Always about the same number of reads.
+    Steady,
+    /// Latency changed with something else than load.
+    Unclear,
+}
+
+/// What its storage can do: a line of read latency over outstanding reads, as BASIL has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// How much longer a read takes for each read more that is outstanding, in picoseconds.
+    /// How much longer a read takes for each read more that is outstanding, in picoseconds; 1/P.
     pub slope_ps: u64,
-    /// Reads per second that this is: BASIL's ability P.
-    pub ability: Rate,
+    /// It is not less with 95 %, in picoseconds.
+    pub low_ps: u64,
+    /// It is not more, likewise.
+    pub high_ps: u64,
+    /// Where the line crosses zero outstanding, in nanoseconds; may be below zero.
+    pub base_ns: i64,
+    /// The lowest latency seen.
+    pub floor: Nanos,
+    /// The part of the variance that the line explains.
+    pub explained: Thousandths,
+    /// Intervals that it was learnt from.
+    pub points: u64,
+    /// Where the slope comes from.
+    pub evidence: Evidence,
+    /// Median size of the requests that it was learnt from.
+    pub size: Bytes,
+    /// The part of them that continued no stream.
+    pub random: Thousandths,
+}
+
+impl Evidence {
+    const ALL: [Evidence; 4] =
+        [Evidence::Rise, Evidence::Flat, Evidence::Steady, Evidence::Unclear];
+}
+
+/// Small numbers of either sign in few bytes.
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
+fn unzigzag(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+}
+
+impl Coded for Model {
+    fn put(&self, to: &mut Writer) {
+        let Model { slope_ps, low_ps, high_ps, base_ns, floor, explained, points, .. } = *self;
+        let numbers = [slope_ps, low_ps, high_ps, zigzag(base_ns), floor.0, explained.0, points];
+        numbers.into_iter().for_each(|number| to.number(number));
+        to.number(Evidence::ALL.iter().position(|one| *one == self.evidence).unwrap_or(0) as u64);
+        to.number(self.size.0);
+        to.number(self.random.0);
+    }
+
+    fn get(from: &mut Reader<'_>) -> Result<Model, PartError> {
+        let slope = |from: &mut Reader<'_>| from.up_to("slope", 1 << 60);
+        Ok(Model {
+            slope_ps: slope(from)?,
+            low_ps: slope(from)?,
+            high_ps: slope(from)?,
+            base_ns: unzigzag(from.up_to("latency", 1 << 60)?),
+            floor: Nanos(from.up_to("latency", 1 << 60)?),
+            explained: Thousandths(from.up_to("part", 1_000)?),
+            points: from.up_to("intervals", u32::MAX.into())?,
+            evidence: {
+                let at = from.up_to("evidence", Evidence::ALL.len() as u64 - 1)?;
+                *Evidence::ALL.get(at as usize).ok_or(PartError::Value("evidence"))?
+            },
+            size: Bytes(from.up_to("request", 1 << 40)?),
+            random: Thousandths(from.up_to("part", 1_000)?),
+        })
+    }
 }
 
 /// A datastore, as one host sees it.
@@ -102,8 +175,7 @@ impl Coded for DatastoreWord {
         [self.reserved.0, self.overbooked.0, self.disks].into_iter().for_each(|n| to.number(n));
         to.maybe(self.space.map(|space| space.size.0));
         to.maybe(self.space.map(|space| space.free.0));
-        to.maybe(self.model.map(|model| model.slope_ps));
-        to.maybe(self.model.map(|model| model.ability.0));
+        to.list(self.model.as_slice());
     }
 
     fn get(from: &mut Reader<'_>) -> Result<DatastoreWord, PartError> {
@@ -123,8 +195,7 @@ impl Coded for DatastoreWord {
             disks: from.number("disks")?,
             space: both(from.maybe("space")?, from.maybe("space")?, "space")?
                 .map(|(size, free)| Space { size: Bytes(size), free: Bytes(free) }),
-            model: both(from.maybe("model")?, from.maybe("model")?, "model")?
-                .map(|(slope_ps, ability)| Model { slope_ps, ability: Rate(ability) }),
+            model: from.list("model", 1)?.into_iter().next(),
         })
     }
 }

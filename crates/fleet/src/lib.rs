@@ -29,7 +29,7 @@ mod text;
 mod view;
 
 pub use codec::PartError;
-pub use datastore::{DatastoreWord, Model, Service, Space};
+pub use datastore::{DatastoreWord, Evidence, Model, Service, Space};
 pub use disk::{AdviceWord, Cause, DiskWord, Promise, Waits, Workload};
 pub use host::{HostWord, Running};
 pub use key::{HostKey, KeyError, PREFIX, PartKey, PartKind};

@@ -138,12 +138,12 @@ pub(crate) fn chunks<T: Clone>(list: &[T], each: usize, most: usize) -> Vec<Vec<
 }
 
 const fn longest_disk() -> usize {
-    // Four names with their lengths, 17 numbers of ten bytes at most, the length of the record.
-    4 * (crate::NAME_MAX + 2) + 17 * 10 + 3
+    // Four names with their lengths, 19 numbers of ten bytes at most, the lengths of records.
+    4 * (crate::NAME_MAX + 2) + 19 * 10 + 9
 }
 
 const fn longest_datastore() -> usize {
-    crate::NAME_MAX + 2 + crate::NOTE_MAX + 2 + 17 * 10 + 3
+    crate::NAME_MAX + 2 + crate::NOTE_MAX + 2 + 26 * 10 + 6
 }
 
 const fn longest_advice() -> usize {

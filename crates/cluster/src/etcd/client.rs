@@ -1,8 +1,12 @@
 use super::error::EtcdError;
-use super::exchange::{Exchange, Failure, Pass, Sender, not_etcd};
+use super::exchange::{ANSWER_MAX, Exchange, Failure, Pass, Sender, not_etcd};
 use super::servers::Servers;
-use super::wire::{Grant, Int, LeaseId, LeaseState, Outcome, Streamed, Transaction};
+use super::wire::{
+    Found, Grant, Int, LeaseId, LeaseState, Outcome, Range, Status, Streamed, Transaction,
+};
 use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -20,6 +24,30 @@ pub struct Client {
     pass: Pass,
     timeout: Duration,
     runtime: Runtime,
+}
+
+/// An answer without an end.
+#[derive(Debug)]
+pub(super) struct Stream {
+    body: Incoming,
+    /// Bytes of which no line was made yet.
+    read: Vec<u8>,
+    /// So many of them end no line.
+    seen: usize,
+}
+
+impl Stream {
+    fn line(&mut self) -> Option<Vec<u8>> {
+        let new = self.read.get(self.seen..).unwrap_or_default();
+        let Some(end) = new.iter().position(|byte| *byte == b'\n') else {
+            self.seen = self.read.len();
+            return None;
+        };
+        let end = self.seen + end;
+        self.seen = 0;
+        let rest = self.read.split_off(end + 1);
+        Some(std::mem::replace(&mut self.read, rest))
+    }
 }
 
 /// One part of a key.
@@ -129,6 +157,98 @@ impl Client {
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(()),
         }
+    }
+
+    pub(super) fn range(&mut self, range: &Range) -> Result<Found, EtcdError> {
+        self.call("/v3/kv/range", range)
+    }
+
+    /// What the present server stores, in bytes.
+    pub(super) fn bytes_in_use(&mut self) -> Result<u64, EtcdError> {
+        let status: Status = self.call("/v3/maintenance/status", &serde_json::json!({}))?;
+        Ok(u64::try_from(status.in_use.0).unwrap_or(0))
+    }
+
+    /// Asks the present server, or the next one that there is, for an answer without an end.
+    pub(super) fn open(
+        &mut self,
+        path: &str,
+        request: &impl Serialize,
+    ) -> Result<Stream, EtcdError> {
+        let body = Bytes::from(serde_json::to_vec(request).map_err(|e| self.not_etcd(e))?);
+        let within = self.timeout;
+        let Client { servers, current, connection, pass, runtime, .. } = self;
+        // What was on it is of no use any more.
+        *connection = None;
+        let endpoint = &servers.endpoints()[*current];
+        let mut exchange = Exchange { servers, endpoint, connection, pass };
+        let opened = runtime.block_on(async {
+            match tokio::time::timeout(within, exchange.ask_for_stream(path, body)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Failure::Broken("nothing".to_owned())),
+            }
+        });
+        let error = match opened {
+            Ok((sender, body)) => {
+                *connection = Some(sender);
+                return Ok(Stream { body, read: Vec::new(), seen: 0 });
+            }
+            Err(Failure::Refused(error) | Failure::Own(error)) => return Err(error),
+            Err(Failure::Server(error)) => error,
+            Err(Failure::Broken(reason)) => {
+                EtcdError::Unreachable { endpoint: endpoint.clone(), timeout: within, reason }
+            }
+        };
+        self.next_endpoint();
+        Err(error)
+    }
+
+    /// The next line of an answer without an end; `None` when none has come within so long.
+    pub(super) fn next_line(
+        &mut self,
+        stream: &mut Stream,
+        within: Duration,
+    ) -> Result<Option<Vec<u8>>, EtcdError> {
+        if let Some(line) = stream.line() {
+            return Ok(Some(line));
+        }
+        let reason = self.runtime.block_on(async {
+            let all = async {
+                loop {
+                    match stream.body.frame().await {
+                        None => return Err("it has ended the watch".to_owned()),
+                        Some(Err(e)) => return Err(e.to_string()),
+                        Some(Ok(frame)) => {
+                            stream
+                                .read
+                                .extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+                        }
+                    }
+                    if let Some(line) = stream.line() {
+                        return Ok(line);
+                    }
+                    if stream.read.len() > ANSWER_MAX {
+                        return Err(format!("a line of more than {ANSWER_MAX} bytes"));
+                    }
+                }
+            };
+            tokio::time::timeout(within, all).await
+        });
+        match reason {
+            Err(_) => Ok(None),
+            Ok(Ok(line)) => Ok(Some(line)),
+            Ok(Err(reason)) => {
+                let endpoint = self.servers.endpoints()[self.current].clone();
+                self.next_endpoint();
+                Err(EtcdError::Unreachable { endpoint, timeout: self.timeout, reason })
+            }
+        }
+    }
+
+    /// The present server was silent for too long: another one is asked next.
+    pub(super) fn leave(&mut self) {
+        self.pass = Pass::default();
+        self.next_endpoint();
     }
 
     pub(super) fn transact(&mut self, transaction: &Transaction) -> Result<Outcome, EtcdError> {

@@ -8,10 +8,11 @@ use super::wire::{Authenticate, Refusal, Token};
 use bytes::Bytes;
 use headgate_tls::{CA_CERT, ClientCredentials, Role};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::header::{self, HeaderValue};
 use hyper::rt::{Read, Write};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::error::Error;
 use std::fmt;
@@ -22,7 +23,7 @@ use tokio_rustls::{TlsConnector, rustls};
 use tracing::warn;
 
 /// The longest answer that is read: a thousand hosts' records take a megabyte.
-const ANSWER_MAX: usize = 16 << 20;
+pub(super) const ANSWER_MAX: usize = 16 << 20;
 
 /// How much is told of a text that was not expected, in characters.
 const TOLD: usize = 200;
@@ -141,13 +142,59 @@ impl Exchange<'_> {
         }
     }
 
-    /// One request, on the connection that there is or on a new one.
+    /// One request, and its whole answer.
     async fn post(
         &mut self,
         path: &str,
         body: Bytes,
         token: Option<HeaderValue>,
     ) -> Result<Bytes, Failure> {
+        let (sender, response) = self.send(path, body, token).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
+        let body = body.map_err(|e| Failure::Broken(e.to_string()))?.to_bytes();
+        *self.connection = Some(sender);
+        match status {
+            StatusCode::OK => Ok(body),
+            _ => Err(Failure::refusal(self.refusal(status, &body))),
+        }
+    }
+
+    /// Asks for an answer that has no end, with all that has to be said before. It comes on the
+    /// connection that is kept, or on a new one.
+    pub(super) async fn ask_for_stream(
+        &mut self,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(Sender, Incoming), Failure> {
+        if let (Some(file), Pass::None) = (self.servers.login(), &self.pass) {
+            *self.pass = self.log_in(file).await?;
+        }
+        let token = match &self.pass {
+            Pass::Token(token) => Some(token.clone()),
+            Pass::None | Pass::NotAsked => None,
+        };
+        let (sender, response) = self.send(path, body, token).await?;
+        let status = response.status();
+        if status == StatusCode::OK {
+            return Ok((sender, response.into_body()));
+        }
+        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
+        let body = body.map_err(|e| Failure::Broken(e.to_string()))?.to_bytes();
+        let refusal = self.refusal(status, &body);
+        if refusal.wants_login() {
+            *self.pass = Pass::None;
+        }
+        Err(Failure::refusal(refusal))
+    }
+
+    /// One request, on the connection that there is or on a new one.
+    async fn send(
+        &mut self,
+        path: &str,
+        body: Bytes,
+        token: Option<HeaderValue>,
+    ) -> Result<(Sender, Response<Incoming>), Failure> {
         let (mut sender, age) = match self.connection.take() {
             Some(sender) => (sender, Age::Used),
             None => (self.connect().await?, Age::New),
@@ -163,14 +210,7 @@ impl Exchange<'_> {
         let request = request.body(Full::new(body)).map_err(|e| Failure::Broken(e.to_string()))?;
         sender.ready().await.map_err(|e| self.broken(&e, age))?;
         let response = sender.send_request(request).await.map_err(|e| self.broken(&e, age))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
-        let body = body.map_err(|e| Failure::Broken(e.to_string()))?.to_bytes();
-        *self.connection = Some(sender);
-        match status {
-            StatusCode::OK => Ok(body),
-            _ => Err(Failure::refusal(self.refusal(status, &body))),
-        }
+        Ok((sender, response))
     }
 
     fn refusal(&self, status: StatusCode, bytes: &[u8]) -> EtcdError {

@@ -14,6 +14,7 @@ mod lease;
 mod login;
 mod servers;
 mod wire;
+mod words;
 
 pub use board::EtcdBoard;
 pub use client::Client;
@@ -22,3 +23,4 @@ pub use error::EtcdError;
 pub use lease::EtcdLeases;
 pub use login::LoginError;
 pub use servers::{Servers, ServersError};
+pub use words::{EtcdWords, KeyChange, Reading};

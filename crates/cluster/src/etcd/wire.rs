@@ -157,6 +157,7 @@ pub(super) struct Header {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct KeyValue {
+    pub(super) key: Blob,
     pub(super) value: Blob,
     pub(super) create_revision: Int,
     pub(super) lease: Int,
@@ -165,7 +166,60 @@ pub(super) struct KeyValue {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Found {
+    pub(super) header: Header,
     pub(super) kvs: Vec<KeyValue>,
+    /// There are more keys than were asked for.
+    pub(super) more: bool,
+}
+
+/// What a server has of storage, in bytes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Status {
+    #[serde(rename = "dbSizeInUse")]
+    pub(super) in_use: Int,
+}
+
+/// All changes of a range of keys from a revision on.
+#[derive(Debug, Serialize)]
+pub(super) struct Watch {
+    pub(super) create_request: WatchFrom,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct WatchFrom {
+    pub(super) key: Blob,
+    pub(super) range_end: Blob,
+    pub(super) start_revision: Int,
+    /// Answers that are too long for one message come in several.
+    pub(super) fragment: bool,
+}
+
+/// One line of a watch.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WatchLine {
+    pub(super) result: Watched,
+    pub(super) error: Option<serde_json::Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Watched {
+    pub(super) canceled: bool,
+    pub(super) cancel_reason: String,
+    /// What was asked for is forgotten up to here.
+    pub(super) compact_revision: Int,
+    pub(super) events: Vec<WatchEvent>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WatchEvent {
+    /// `PUT`, also when it is absent, or `DELETE`.
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) kv: KeyValue,
 }
 
 #[derive(Debug, Default, Deserialize)]

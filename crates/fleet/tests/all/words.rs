@@ -59,6 +59,31 @@ fn host() -> impl Strategy<Value = HostWord> {
     })
 }
 
+fn model() -> impl Strategy<Value = Model> {
+    let evidence = prop_oneof![
+        Just(Evidence::Rise),
+        Just(Evidence::Flat),
+        Just(Evidence::Steady),
+        Just(Evidence::Unclear)
+    ];
+    let signed = -(1i64 << 59)..1 << 59;
+    let numbers = prop::collection::vec(0u64..=1 << 40, 5);
+    (evidence, signed, numbers, thousandths(), thousandths(), 0u64..=u32::MAX.into()).prop_map(
+        |(evidence, base_ns, n, explained, random, points)| Model {
+            slope_ps: n[0],
+            low_ps: n[1],
+            high_ps: n[2],
+            base_ns,
+            floor: Nanos(n[3]),
+            explained,
+            points,
+            evidence,
+            size: Bytes(n[4]),
+            random,
+        },
+    )
+}
+
 pub(crate) fn datastore() -> impl Strategy<Value = DatastoreWord> {
     let pair = || prop::option::of((number(), number()));
     let known = (name(), service(), prop::option::of("[ -~]{1,160}"), latency());
@@ -68,7 +93,7 @@ pub(crate) fn datastore() -> impl Strategy<Value = DatastoreWord> {
         0u64..1 << 32,
         prop::option::of(number()),
         pair(),
-        pair(),
+        prop::option::of(model()),
     )
         .prop_map(|((name, service, storage, latency), n, window, capacity, space, model)| {
             DatastoreWord {
@@ -86,7 +111,7 @@ pub(crate) fn datastore() -> impl Strategy<Value = DatastoreWord> {
                 overbooked: Rate(n[5]),
                 disks: n[6],
                 space: space.map(|(size, free)| Space { size: Bytes(size), free: Bytes(free) }),
-                model: model.map(|(slope_ps, ability)| Model { slope_ps, ability: Rate(ability) }),
+                model,
             }
         })
 }
