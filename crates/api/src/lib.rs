@@ -16,6 +16,7 @@ pub mod costs;
 mod disk_patch;
 pub mod events;
 pub mod flash;
+pub mod fleet;
 pub mod health;
 pub mod history;
 pub mod latency;

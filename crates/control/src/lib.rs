@@ -67,6 +67,7 @@ mod reviews;
 mod revival;
 mod roots;
 mod server_policy;
+mod shared_storage;
 mod signature;
 mod size;
 mod snapshots;
@@ -104,6 +105,7 @@ pub use error::{ControlError, ErrorKind};
 pub use history_views::datastore_model;
 pub use images::{free_space, scratch_path};
 pub use roots::Roots;
+pub use shared_storage::{Foreign, ForeignDisk};
 use state::{DatastoreEntry, DiskEntry, Model, Service};
 pub use state_dir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 pub use workers::Hang;
@@ -201,6 +203,8 @@ pub struct Control {
     samples: Arc<Samples>,
     service: latency_admission::ServiceRecords,
     volumes: volume_watch::Volumes,
+    /// What other hosts do on the storage of datastores.
+    foreign: RwLock<Foreign>,
     records: Option<records::Records>,
     events: EventLog,
     catalog: Mutex<Box<dyn Catalog>>,

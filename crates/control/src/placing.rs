@@ -108,6 +108,7 @@ impl Control {
             || self.model().rules.affinity.iter().any(joins);
         let images = if joined { Images::Looked } else { Images::Passed };
         let mut whole = self.pool(&Knowledge::Remembered(images), Some(&request.name))?;
+        self.add_foreign(&mut whole.pool);
         if let Some(old) = old {
             let same =
                 whole.pool.disks.iter_mut().find(|disk| disk.name.as_str() == old.name.as_str());

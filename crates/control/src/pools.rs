@@ -337,7 +337,8 @@ impl Control {
     /// # Errors
     /// When samples or file systems cannot be read, or the rules contradict each other.
     pub fn advice(&self, window: Lookback) -> Result<AdviceReport, ControlError> {
-        let whole = self.pool(&Knowledge::Learnt(window), None)?;
+        let mut whole = self.pool(&Knowledge::Learnt(window), None)?;
+        self.add_foreign(&mut whole.pool);
         let pools = by_class(&whole.pool)
             .into_iter()
             .map(|(class, pool)| {

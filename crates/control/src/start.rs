@@ -100,6 +100,7 @@ impl Control {
             samples,
             service: Default::default(),
             volumes: Default::default(),
+            foreign: Default::default(),
             records,
             events,
             catalog: Mutex::new(catalog),

@@ -25,7 +25,7 @@ const WORLD_WIDE: [&str; 4] = ["wwid", "device/wwid", "dm/uuid", "device/serial"
 
 /// A block device's name in etcd: the same on all hosts that share it. Devices that have no name of
 /// their own (loop devices, say) go by the path that the operator gave.
-fn name_of_device(device: &Path) -> String {
+pub(super) fn name_of_device(device: &Path) -> String {
     use std::os::unix::fs::MetadataExt;
     let of_its_own = fs::metadata(device).ok().and_then(|meta| {
         let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));

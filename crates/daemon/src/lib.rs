@@ -10,6 +10,7 @@ mod engine_moves;
 mod engine_parts;
 pub mod engine_plane;
 mod exports;
+pub mod fleet;
 pub mod http;
 pub mod inproc;
 mod machines;

@@ -48,6 +48,16 @@ impl History {
     }
 }
 
+/// What is configured, and what it does.
+pub struct Seen {
+    /// The datastores.
+    pub datastores: Vec<Datastore>,
+    /// The disks.
+    pub disks: Vec<Disk>,
+    /// What they do, without moves and copies.
+    pub top: Top,
+}
+
 /// Takes samples on a thread of its own until dropped.
 pub struct Observer {
     control: Arc<Control>,
@@ -91,12 +101,19 @@ impl Observer {
         Ok(Observer { control, history, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The live view, as of the last sample: at most a second old.
-    pub fn top(&self) -> Top {
+    /// What is configured, and what it does, as of the last sample.
+    pub fn seen(&self) -> Seen {
         let history: Vec<Arc<Sample>> =
             self.history.read().unwrap_or_else(PoisonError::into_inner).0.iter().cloned().collect();
         let disks = self.control.disks_at(history.last().map_or(&[], |sample| sample));
-        let mut top = view(&self.control.datastores(), &disks, &history);
+        let datastores = self.control.datastores();
+        let top = view(&datastores, &disks, &history);
+        Seen { datastores, disks, top }
+    }
+
+    /// The live view, as of the last sample: at most a second old.
+    pub fn top(&self) -> Top {
+        let Seen { mut top, .. } = self.seen();
         top.moves = self.control.moves();
         top.moves.retain(|one| one.state != MoveState::Ended);
         top.tenants = self.control.machines_of_tenants();

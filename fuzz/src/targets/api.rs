@@ -15,6 +15,7 @@ use headgate_control::windows::{Myself, Windows};
 use headgate_control::{Control, Options, Parts, StateDir};
 use headgate_daemon::calibrate::Calibrator;
 use headgate_daemon::engine_plane::EnginePlane;
+use headgate_daemon::fleet::{self, Fleet};
 use headgate_daemon::http::{App, router};
 use headgate_daemon::observe::Observer;
 use headgate_engine::EngineConfig;
@@ -173,10 +174,15 @@ fn start(dir: &StateDir) -> App {
         records: None,
         events: EventLog::open(&dir.events(), event_log::SIZE).expect("a log of events"),
     };
+    let myself = fleet::Myself { identity: identity.clone(), api: None };
     let control = Control::start(dir.clone(), identity, Options::default(), parts);
     let control = control.expect("an empty daemon");
+    let observer = Arc::new(Observer::start(control.clone()).expect("a thread"));
+    let fleet = Fleet::start(control.clone(), observer.clone(), myself, None);
+    let fleet = fleet.expect("it needs no thread");
     App {
-        observer: Arc::new(Observer::start(control.clone()).expect("a thread")),
+        fleet: Arc::new(fleet),
+        observer,
         calibrator: Arc::new(Calibrator::new(control.clone(), plane)),
         control,
         nbd_tcp: None,

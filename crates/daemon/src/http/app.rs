@@ -3,6 +3,7 @@
 use super::edit::Edit;
 use super::error::ApiError;
 use crate::calibrate::Calibrator;
+use crate::fleet::Fleet;
 use crate::observe::Observer;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
@@ -20,6 +21,8 @@ pub struct App {
     pub calibrator: Arc<Calibrator>,
     /// The observer's current rates.
     pub observer: Arc<Observer>,
+    /// The view of all hosts.
+    pub fleet: Arc<Fleet>,
     /// Where NBD is served over TCP.
     pub nbd_tcp: Option<NbdTcp>,
     /// Which files the kernel lets this process open.

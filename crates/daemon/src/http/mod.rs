@@ -12,6 +12,7 @@ mod copies;
 mod edit;
 mod error;
 mod events;
+mod fleet;
 mod gate;
 mod moves;
 mod nodes;

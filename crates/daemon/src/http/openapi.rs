@@ -7,7 +7,7 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 #[cfg(test)]
 mod tests {
     use super::super::{
-        balance, blame, classes, copies, events, moves, nodes, operations, owners, removed,
+        balance, blame, classes, copies, events, fleet, moves, nodes, operations, owners, removed,
         reports, routes, scrape,
     };
     use serde_json::Value;
@@ -89,6 +89,10 @@ mod tests {
             routes::show_export,
             routes::set_export,
             routes::remove_export,
+            fleet::hosts,
+            fleet::disks,
+            fleet::datastores,
+            fleet::advice,
             events::events,
             blame::disk_blame,
             reports::disk_history,

@@ -4,7 +4,7 @@ use super::app::App;
 use super::error::ApiError;
 use super::operations::{self, Operation};
 use super::{
-    balance, blame, classes, copies, events, moves, nodes, owners, removed, reports, routes,
+    balance, blame, classes, copies, events, fleet, moves, nodes, owners, removed, reports, routes,
     scrape, tenants,
 };
 use axum::http::{StatusCode, Uri};
@@ -91,6 +91,10 @@ fn handler(operation: &Operation) -> MethodRouter<App> {
         ("GET", "/v1/exports/{name}") => get(routes::show_export),
         ("PATCH", "/v1/exports/{name}") => patch(routes::set_export),
         ("DELETE", "/v1/exports/{name}") => delete(routes::remove_export),
+        ("GET", "/v1/hosts") => get(fleet::hosts),
+        ("GET", "/v1/fleet/disks") => get(fleet::disks),
+        ("GET", "/v1/fleet/datastores") => get(fleet::datastores),
+        ("GET", "/v1/fleet/advice") => get(fleet::advice),
         ("GET", "/v1/events") => get(events::events),
         ("GET", "/v1/stats") => get(routes::stats),
         ("GET", "/v1/top") => get(routes::top),

@@ -8,9 +8,11 @@ use super::app::App;
 use super::caller::Tenant;
 use super::edit::BODY_MAX;
 use super::error::ApiError;
+use super::fleet::DiskFlags;
 use super::operations::Operation;
+use crate::fleet::{DiskFilter, Machines};
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -28,6 +30,8 @@ const EXPORTS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Disks,
+    /// Of all hosts.
+    FleetDisks,
     Machines,
     Exports,
     /// Of this disk what changes nothing that others share with it.
@@ -46,6 +50,7 @@ impl Asked {
         let name = |text: &&str| text.parse::<Name>().ok();
         match (method.as_str(), &parts[..]) {
             ("GET", ["disks"]) => Some(Asked::Disks),
+            ("GET", ["fleet", "disks"]) => Some(Asked::FleetDisks),
             ("GET", ["vms"]) => Some(Asked::Machines),
             ("GET", ["exports"]) => Some(Asked::Exports),
             ("GET", ["disks", disk] | ["disks", disk, "attachment"])
@@ -102,10 +107,21 @@ impl Own {
         })
     }
 
+    /// Their machines in the view of all hosts: those that a rule names, wherever they are; those of
+    /// a user of this host here alone, for users of other hosts may be others.
+    fn of_all_hosts(&self, tenant: &Tenant) -> Machines {
+        match tenant {
+            Tenant::Process(_) => {
+                Machines::Here(self.machines.iter().map(Name::to_string).collect())
+            }
+            Tenant::Machines { rights, .. } => Machines::By(rights.clone()),
+        }
+    }
+
     /// Whether this is theirs, and a change nothing but what they may.
     fn allows(&self, app: &App, asked: &Asked, body: &Bytes) -> Verdict {
         let is_theirs = match asked {
-            Asked::Disks | Asked::Machines | Asked::Exports => true,
+            Asked::Disks | Asked::FleetDisks | Asked::Machines | Asked::Exports => true,
             Asked::Disk(disk) => self.disks.contains(disk),
             Asked::SetDisk(disk) => {
                 self.disks.contains(disk) && read(body).is_none_or(|p| concerns_errors(&p))
@@ -130,7 +146,7 @@ impl Own {
             false => disks.join(", "),
         };
         format!(
-            "'disk list', 'show', 'attach', 'resume' and 'set' with --werror or --rerror, 'vm list' \
+            "'disk list', also of all hosts, 'show', 'attach', 'resume' and 'set' with --werror or --rerror, 'vm list' \
              and 'show', and 'export' ({EXPORTS_MAX} of a disk), for disks of machines of this user or \
              its groups: {disks}"
         )
@@ -201,6 +217,13 @@ async fn let_through(app: &App, tenant: Tenant, request: Request) -> Result<Deci
     match asked {
         Asked::Disks | Asked::Machines | Asked::Exports => {
             own.list(app, &asked).await.map(Decided::Answered)
+        }
+        Asked::FleetDisks => {
+            let machines = own.of_all_hosts(&tenant);
+            let flags = Query::<DiskFlags>::try_from_uri(&head.uri)
+                .map_err(|e| ApiError::new(StatusCode::BAD_REQUEST, e.body_text()))?;
+            let filter = DiskFilter { machines, ..flags.0.filter() };
+            Ok(Decided::Answered(Json(app.fleet.disks(&filter)).into_response()))
         }
         _ => Ok(Decided::Passed(Request::from_parts(head, Body::from(body)))),
     }

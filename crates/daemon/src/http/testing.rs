@@ -3,6 +3,7 @@
 use super::{ApiGroups, ApiServer, App};
 use crate::calibrate::Calibrator;
 use crate::engine_plane::EnginePlane;
+use crate::fleet::{self, Fleet};
 use crate::observe::Observer;
 use headgate_catalog::SqliteCatalog;
 use headgate_cluster::Identity;
@@ -50,9 +51,13 @@ impl Bench {
             records: None,
             events: EventLog::open(&dir.events(), SIZE).unwrap(),
         };
+        let myself = fleet::Myself { identity: identity.clone(), api: None };
         let control = Control::start(dir.clone(), identity, Options::default(), parts).unwrap();
+        let observer = Arc::new(Observer::start(control.clone()).unwrap());
+        let fleet = Fleet::start(control.clone(), observer.clone(), myself, None).unwrap();
         let app = App {
-            observer: Arc::new(Observer::start(control.clone()).unwrap()),
+            fleet: Arc::new(fleet),
+            observer,
             calibrator: Arc::new(Calibrator::new(control.clone(), plane)),
             control,
             nbd_tcp: None,

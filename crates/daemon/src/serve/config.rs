@@ -1,6 +1,7 @@
 use super::LogFormat;
 use super::confinement::LandlockMode;
 use super::events::EventsSize;
+use super::fleet::FleetMode;
 use super::keep::KeepRemoved;
 use super::shards::ShardGroups;
 use headgate_cluster::Endpoint;
@@ -94,6 +95,8 @@ pub struct Config {
     pub etcd_tls: Option<PathBuf>,
     /// File with `USER:PASSWORD` for them in its first line; none by default.
     pub etcd_credentials: Option<PathBuf>,
+    /// Whether hosts that meet there show each other's disks, `auto` or `off`; default `auto`.
+    pub fleet: Option<FleetMode>,
 }
 
 /// Which files front-ends may bring as guest memory.

@@ -7,6 +7,7 @@ mod confinement;
 mod descriptors;
 mod etcd;
 mod events;
+mod fleet;
 mod groups;
 mod keep;
 mod limits;
@@ -22,6 +23,7 @@ mod watchdog;
 
 pub use config::{Config, ConfigError, GuestMemory, WaitingRule};
 pub use confinement::{ConfinementError, LandlockMode};
+pub use fleet::FleetMode;
 pub use keep::KeepRemoved;
 pub use log::LogFormat;
 
@@ -30,6 +32,7 @@ use crate::announced::Taker;
 use crate::calibrate::Calibrator;
 use crate::demo::Demo;
 use crate::engine_plane::EnginePlane;
+use crate::fleet::FleetError;
 use crate::http::{
     ApiGroups, ApiServer, App, MetricsServer, MetricsServerError, ServeError, TcpApiError,
     TcpApiServer,
@@ -113,6 +116,8 @@ pub struct ServeArgs {
     events: events::EventArgs,
     #[command(flatten)]
     etcd: etcd::EtcdArgs,
+    #[command(flatten)]
+    fleet: fleet::FleetArgs,
     /// Which files front-ends may bring as guest memory [default: memory-files]
     #[arg(long, value_enum, value_name = "WHICH")]
     guest_memory: Option<GuestMemory>,
@@ -179,6 +184,9 @@ pub enum DaemonError {
     /// Leases in etcd cannot be kept.
     #[error(transparent)]
     Leases(#[from] KeeperError),
+    /// There is no view of all hosts.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
     /// The history cannot be opened.
     #[error(transparent)]
     Samples(#[from] SamplesError),
@@ -253,7 +261,8 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let copier = catalog::Copier::new(dir, catalog.changes());
     let records = catalog.records();
     let leases = leases(etcd.as_ref(), &identity)?;
-    let myself = Myself { identity: identity.clone(), etcd };
+    let among_hosts = fleet::myself(identity.clone(), &args.api_tcp, configured(&config))?;
+    let myself = Myself { identity: identity.clone(), etcd: etcd.clone() };
     let windows = Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)?;
     let samples = Arc::new(samples(dir, &config)?);
     let parts = Parts {
@@ -274,7 +283,9 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     plane.listen(nbd, Some(Taker::shared(&control)))?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
+    let fleet = args.fleet.start(&config, (&control, &observer), among_hosts, etcd.as_ref())?;
     let app = App {
+        fleet: fleet.clone(),
         calibrator: calibrator.clone(),
         control: control.clone(),
         observer: observer.clone(),
@@ -291,6 +302,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     drop(demo);
     calibrator.cancel_all();
     servers.stop();
+    fleet.stop();
     drop((observer, watchers));
     samples.flush();
     drop(leases.resume);

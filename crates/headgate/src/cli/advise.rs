@@ -3,6 +3,7 @@
 use super::balance::automatic;
 use super::common::{DaemonArgs, Print};
 use super::error::CliError;
+use super::host;
 use super::output::{Align, Table, print_value};
 use super::placement::source;
 use crate::offline;
@@ -29,12 +30,19 @@ pub(super) struct Advise {
     /// Save the pool and the models behind the advice to this directory, for --from
     #[arg(long, value_name = "DIR", conflicts_with = "from")]
     save: Option<PathBuf>,
+    /// Show what all hosts advise that meet in the daemon's etcd, also moves that no host can carry
+    /// out by itself
+    #[arg(long, conflicts_with_all = ["window", "from", "save"])]
+    all: bool,
     #[command(flatten)]
     pub(super) print: Print,
 }
 
 impl Advise {
     pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
+        if self.all {
+            return host::advise(&daemon.client()?, self.print, out);
+        }
         let report = match &self.from {
             Some(directory) => offline::advise(directory)?,
             None => {

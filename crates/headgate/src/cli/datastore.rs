@@ -3,6 +3,7 @@ use super::datastore_text::{capacity, describe, table};
 use super::datastore_trace;
 use super::error::CliError;
 use super::history;
+use super::host;
 use super::maintenance::MaintenanceArgs;
 use super::model_plot;
 use super::output::{json, print_changed, print_value};
@@ -53,6 +54,10 @@ pub(super) enum Datastore {
     Add(Box<Add>),
     /// List datastores
     List {
+        /// List the datastores of all hosts that meet in the daemon's etcd; one that several of
+        /// them have is one
+        #[arg(long)]
+        all: bool,
         #[command(flatten)]
         print: Print,
     },
@@ -360,7 +365,7 @@ fn absolute(path: &Path) -> Result<String, CliError> {
 impl Datastore {
     pub(super) fn print(&self) -> Option<Print> {
         match self {
-            Datastore::List { print }
+            Datastore::List { print, .. }
             | Datastore::Show { print, .. }
             | Datastore::Calibrate { print, .. } => Some(*print),
             Datastore::Set(set) => Some(set.print),
@@ -385,7 +390,8 @@ impl Datastore {
                     client.send(Method::PATCH, &path, &set.patch()?)?;
                 print_changed(out, print, &changed, describe)
             }
-            Datastore::List { print } => {
+            Datastore::List { all: true, print } => host::list_datastores(&client, print, out),
+            Datastore::List { all: false, print } => {
                 let datastores: Vec<types::Datastore> = client.get("/v1/datastores")?;
                 print_value(out, print, &datastores, |datastores| table(datastores).render())
             }

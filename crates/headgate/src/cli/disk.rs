@@ -7,6 +7,7 @@ use super::disk_import::{self, DiskImport};
 use super::disk_show::Show;
 use super::disk_text::{block_sizes, describe_connection, exports, lease, servers, set_by, whence};
 use super::error::CliError;
+use super::host;
 use super::incomplete::is_incomplete;
 use super::migrate::{self, Migrate};
 use super::output::{
@@ -66,6 +67,10 @@ pub(super) enum DiskCommand {
         /// List removed disks instead, whose content is kept for a while
         #[arg(long)]
         removed: bool,
+        /// List the disks of all hosts that meet in the daemon's etcd, those first that do not get
+        /// what they were promised
+        #[arg(long, conflicts_with = "removed")]
+        all: bool,
         #[command(flatten)]
         print: Print,
     },
@@ -285,11 +290,12 @@ impl DiskCommand {
                 let changed: Changed<types::Disk> = client.send(Method::PATCH, &path, &patch)?;
                 print_changed(out, print, &changed, describe)
             }
-            DiskCommand::List { removed: true, print } => {
+            DiskCommand::List { all: true, print, .. } => host::list_disks(&client, print, out),
+            DiskCommand::List { removed: true, print, .. } => {
                 let removed: Vec<RemovedDisk> = client.get("/v1/removed")?;
                 print_value(out, print, &removed, |removed| removed::table(removed))
             }
-            DiskCommand::List { removed: false, print } => {
+            DiskCommand::List { removed: false, print, .. } => {
                 let disks: Vec<types::Disk> = client.get("/v1/disks")?;
                 print_value(out, print, &disks, |disks| table(disks).render())
             }

@@ -27,6 +27,7 @@ mod export;
 mod flash;
 mod get;
 mod history;
+mod host;
 mod incomplete;
 mod load;
 mod maintenance;
@@ -118,6 +119,9 @@ enum Command {
     /// Manage additional NBD exports of disks, each with its own priority
     #[command(subcommand)]
     Export(export::Export),
+    /// Show the hosts that meet in one etcd, and what they do
+    #[command(subcommand)]
+    Host(host::HostCommand),
     /// Show the NBD servers that disks lie on
     #[command(subcommand)]
     Node(node::NodeCommand),
@@ -154,6 +158,10 @@ enum Command {
         /// Print the view once and exit; so does output that is not a terminal
         #[arg(long)]
         once: bool,
+        /// Show all hosts that meet in the daemon's etcd, and the disks that matter most: those
+        /// first that do not get what they were promised
+        #[arg(long)]
+        all: bool,
         #[command(flatten)]
         print: Print,
     },
@@ -215,6 +223,7 @@ impl Cli {
             Command::Class(command) => command.print().is_some_and(|p| p.json),
             Command::Apply(command) => command.print.json,
             Command::Export(command) => command.print().is_some_and(|p| p.json),
+            Command::Host(command) => command.print().json,
             Command::Node(command) => command.print().json,
             Command::Tenant(command) => command.print().is_some_and(|p| p.json),
             Command::Vm(command) => command.print().is_some_and(|p| p.json),
@@ -247,6 +256,7 @@ impl Cli {
             Command::Apply(command) => command.run(&self.daemon, out),
             Command::Get(command) => command.run(&self.daemon, out),
             Command::Export(command) => command.run(&self.daemon, out),
+            Command::Host(command) => command.run(&self.daemon, out),
             Command::Node(command) => command.run(&self.daemon, out),
             Command::Tenant(command) => command.run(&self.daemon, out),
             Command::Vm(command) => command.run(&self.daemon, out),
@@ -254,7 +264,10 @@ impl Cli {
             Command::Advise(command) => command.run(&self.daemon, out),
             Command::Balance(command) => command.run(&self.daemon, out),
             Command::Rules(command) => command.run(&self.daemon, out),
-            Command::Top { once, print } => {
+            Command::Top { all: true, once, print } => {
+                host::top(&self.daemon.client()?, once, print, out)
+            }
+            Command::Top { all: false, once, print } => {
                 let client = self.daemon.client()?;
                 // Redirected output gets plain lines.
                 let once = once || !io::stdout().is_terminal();

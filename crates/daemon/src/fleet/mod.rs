@@ -1,0 +1,168 @@
+//! The view of all hosts: what this one tells the others, and what they tell.
+//!
+//! One thread does it. It may wait for etcd, for a bounded time; whoever asks for the view waits
+//! for nobody. Another thread asks now and then what takes longer to answer: which storage
+//! datastores are, and what is advised. Without etcd there is no thread, and the view is of this
+//! host alone.
+
+mod member;
+mod slow;
+mod summary;
+mod teller;
+mod told;
+
+pub use told::{DiskFilter, Machines};
+
+use crate::observe::Observer;
+use headgate_cluster::{EtcdError, Identity, Servers};
+use headgate_control::Control;
+use headgate_fleet::{HostKey, View};
+use headgate_units::Nanos;
+use member::Member;
+use rustix::time::{ClockId, clock_gettime};
+use slow::Slow;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use teller::Teller;
+use thiserror::Error;
+
+/// How long the end of the thread is waited for: it says farewell, if etcd answers.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Why there is no view.
+#[derive(Debug, Error)]
+pub enum FleetError {
+    /// A thread cannot be started.
+    #[error("cannot start a thread for the view of all hosts: {0}")]
+    Thread(#[from] io::Error),
+    /// etcd cannot be used.
+    #[error("cannot prepare the view of all hosts: {0}")]
+    Etcd(#[from] EtcdError),
+}
+
+/// Where hosts meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meeting {
+    Etcd,
+    Nowhere,
+}
+
+/// What the threads share with whoever looks.
+struct Shared {
+    own: HostKey,
+    meeting: Meeting,
+    state: Mutex<State>,
+}
+
+struct State {
+    view: View,
+    /// What is wrong now.
+    error: Option<String>,
+    /// Another daemon has told something in this host's name: which one, and when.
+    duplicate: Option<(String, Nanos)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// The view of all hosts.
+pub struct Fleet {
+    shared: Arc<Shared>,
+    /// Without etcd this host looks at itself when it is asked.
+    alone: Option<Mutex<Teller>>,
+    /// The threads end when this goes; the first says when it has.
+    stop: Mutex<Option<(Vec<Sender<()>>, Receiver<()>)>>,
+}
+
+/// What a host tells of itself besides what its control plane knows.
+#[derive(Clone, Debug)]
+pub struct Myself {
+    /// Who it is.
+    pub identity: Identity,
+    /// Where its API is, if others can reach it.
+    pub api: Option<String>,
+}
+
+impl Fleet {
+    /// Begins to tell other hosts of this one and to listen to them, in these servers; with none,
+    /// the view is of this host alone.
+    ///
+    /// # Errors
+    /// When the system gives no thread or no event loop.
+    pub fn start(
+        control: Arc<Control>,
+        observer: Arc<Observer>,
+        myself: Myself,
+        etcd: Option<&Servers>,
+    ) -> Result<Fleet, FleetError> {
+        let own = HostKey(myself.identity.host.0);
+        let meeting = if etcd.is_some() { Meeting::Etcd } else { Meeting::Nowhere };
+        let state = State { view: View::new(own), error: None, duplicate: None };
+        let shared = Arc::new(Shared { own, meeting, state: Mutex::new(state) });
+        let slow = Arc::new(Slow::default());
+        let teller = Teller::new(control.clone(), observer, myself, slow.clone());
+        let Some(etcd) = etcd else {
+            let alone = Some(Mutex::new(teller));
+            return Ok(Fleet { shared, alone, stop: Mutex::new(None) });
+        };
+        let member = Member::new(teller, control.clone(), shared.clone(), etcd)?;
+        let (stop, stopped) = channel();
+        let (stop_slow, slow_stopped) = channel();
+        let (ended, end) = channel();
+        std::thread::Builder::new().name("headgate-fleet".into()).spawn(move || {
+            member.run(&stopped);
+            // Perhaps nobody waits any more.
+            let _ = ended.send(());
+        })?;
+        std::thread::Builder::new()
+            .name("headgate-advice".into())
+            .spawn(move || slow.run(&control, &slow_stopped))?;
+        let stop = Mutex::new(Some((vec![stop, stop_slow], end)));
+        Ok(Fleet { shared, alone: None, stop })
+    }
+
+    /// Says farewell to the other hosts, if etcd answers soon, and ends.
+    pub fn stop(&self) {
+        if let Some((stop, end)) = lock(&self.stop).take() {
+            drop(stop);
+            // An etcd that hangs is not waited for: the others see this host fall silent.
+            let _ = end.recv_timeout(FAREWELL);
+        }
+    }
+
+    /// The view as it is now.
+    fn state(&self) -> MutexGuard<'_, State> {
+        if let Some(teller) = &self.alone {
+            let mut teller = lock(teller);
+            teller.turn(&self.shared, now());
+            teller.told();
+        }
+        self.shared.lock()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A clock that never goes back.
+fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+}
+
+/// Seconds since 1970.
+fn wall() -> u64 {
+    u64::try_from(clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0)
+}
