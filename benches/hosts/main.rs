@@ -246,7 +246,9 @@ impl Member {
     /// How long ago a host said what has just come.
     fn note_delay(&self, now: Nanos, key: &[u8]) {
         let key = std::str::from_utf8(key).ok().and_then(|key| key.parse::<PartKey>().ok());
-        let Some(key) = key.filter(|key| key.kind == headgate_fleet::PartKind::Host) else { return };
+        let Some(key) = key.filter(|key| key.kind == headgate_fleet::PartKind::Host) else {
+            return;
+        };
         // A sample: to look a host up costs what the daemon never does.
         if now.0 % 16 != 0 {
             return;
@@ -274,7 +276,8 @@ fn usage(pid: u32) -> anyhow::Result<(f64, u64)> {
 
 fn permille(list: &mut [u64], permille: usize) -> f64 {
     list.sort_unstable();
-    list.get(list.len().saturating_sub(1) * permille / 1_000).map_or(0.0, |micros| *micros as f64 / 1e3)
+    list.get(list.len().saturating_sub(1) * permille / 1_000)
+        .map_or(0.0, |micros| *micros as f64 / 1e3)
 }
 
 fn main() -> anyhow::Result<()> {

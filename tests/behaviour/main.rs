@@ -14,6 +14,7 @@ mod crashes;
 mod events;
 mod fencing;
 mod flash;
+mod fleet;
 mod front_ends;
 mod garbage;
 mod guest;

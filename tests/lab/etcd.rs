@@ -116,6 +116,16 @@ impl Etcd {
         self.start_again()
     }
 
+    /// Writes a value, as anybody may who may write there.
+    pub fn put(&self, key: &str, value: &[u8]) -> anyhow::Result<()> {
+        let [key, value] = [key.as_bytes(), value].map(in_base64);
+        let body = format!(r#"{{"key":"{key}","value":"{value}"}}"#);
+        let head = format!("POST /v3/kv/put HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+        let answer = ask(self.ports[0], &(head + &body))?;
+        anyhow::ensure!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+        Ok(())
+    }
+
     /// Where clients find it.
     pub fn url(&self) -> String {
         url(self.scheme, self.ports[0])
@@ -137,6 +147,20 @@ impl Etcd {
         self.process = launch(program, dir, *ports, scheme, member, arguments)?;
         self.await_health()
     }
+}
+
+fn in_base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let four = |three: &[u8]| {
+        let number = three.iter().fold(0u32, |number, byte| number << 8 | u32::from(*byte));
+        let number = number << (8 * (3 - three.len()));
+        let digit = move |n: usize| match n <= three.len() {
+            true => char::from(DIGITS[(number >> (18 - 6 * n) & 63) as usize]),
+            false => '=',
+        };
+        [digit(0), digit(1), digit(2), digit(3)]
+    };
+    bytes.chunks(3).flat_map(four).collect()
 }
 
 fn ask(port: u16, request: &str) -> std::io::Result<String> {

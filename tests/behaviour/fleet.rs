@@ -1,0 +1,353 @@
+//! Hosts that meet in one etcd show each other's disks: from any of them all, those of one name
+//! told apart, also while a host is down, while etcd is, and beside values that are no summaries.
+
+use anyhow::{Context, ensure};
+use headgate_lab::etcd::Etcd;
+use headgate_lab::headgate::Headgate;
+use headgate_lab::{Lab, Server, wait_for, with_lab};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// An answer takes no longer, whatever etcd does. Generous: the machine has other work.
+const PROMPT: Duration = Duration::from_secs(5);
+
+/// How old what a host says may become while it runs and is heard, in seconds: three periods of
+/// five seconds, for disks, behind its last word.
+const FRESH: f64 = 25.0;
+
+fn start(lab: &Lab, name: &str, hostname: &str, etcd: &str) -> anyhow::Result<Headgate> {
+    let script = format!("hostname {hostname} && exec \"$@\"");
+    let through = ["unshare", "--uts", "sh", "-c", &script, "sh"];
+    Headgate::start_as(lab, name, &through, &["--etcd", etcd])
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// What a daemon calls hosts, with their names and states.
+fn hosts(daemon: &Headgate) -> anyhow::Result<BTreeMap<String, (String, String)>> {
+    let said = daemon.json(&["host", "list"])?;
+    let host = |one: &Value| {
+        (
+            text(one, "label").to_owned(),
+            (text(one, "name").to_owned(), text(one, "state").to_owned()),
+        )
+    };
+    Ok(list(&said, "hosts").iter().map(host).collect())
+}
+
+/// All disks that a daemon shows, as `HOST NAME`.
+fn disks(daemon: &Headgate) -> anyhow::Result<BTreeSet<String>> {
+    let said = daemon.json(&["disk", "list", "--all"])?;
+    let disk = |one: &Value| format!("{} {}", text(one, "host"), text(one, "name"));
+    Ok(list(&said, "disks").iter().map(disk).collect())
+}
+
+fn id(daemon: &Headgate) -> anyhow::Result<String> {
+    let said = daemon.json(&["host", "list"])?;
+    let own =
+        list(&said, "hosts").iter().find(|one| one["is_this"] == true).context("no own host")?;
+    Ok(text(own, "id").to_owned())
+}
+
+/// The ages of what each host said, by identity, and of the view, in seconds.
+fn ages(daemon: &Headgate) -> anyhow::Result<(BTreeMap<String, f64>, Option<f64>)> {
+    let begun = Instant::now();
+    let said: Value = serde_json::from_str(&daemon.get("/v1/hosts")?)?;
+    ensure!(begun.elapsed() < PROMPT, "the API waited {:?}", begun.elapsed());
+    let age = |one: &Value| Some((text(one, "id").to_owned(), one["age_seconds"].as_f64()?));
+    Ok((
+        list(&said, "hosts").iter().filter_map(age).collect(),
+        said["view"]["age_seconds"].as_f64(),
+    ))
+}
+
+fn wait_for_states(
+    daemon: &Headgate,
+    wanted: &[(String, &str)],
+) -> anyhow::Result<BTreeMap<String, (String, String)>> {
+    let wanted: BTreeMap<&String, &str> =
+        wanted.iter().map(|(label, state)| (label, *state)).collect();
+    wait_for(&format!("the view should be {wanted:?}"), MINUTE, || {
+        let all = hosts(daemon)?;
+        let is = |(label, state): (&&String, &&str)| {
+            all.get(*label).is_some_and(|(_, found)| found == *state)
+        };
+        Ok((all.len() == wanted.len() && wanted.iter().all(is)).then_some(all))
+    })
+}
+
+/// Three hosts, the first two of one name, each with a disk `db` and one of its own.
+struct Fleet {
+    etcd: Etcd,
+    daemons: [Headgate; 3],
+    /// What they are called.
+    labels: [String; 3],
+}
+
+impl Fleet {
+    fn start(lab: &Lab) -> anyhow::Result<Fleet> {
+        let etcd = Etcd::start(lab)?;
+        let daemons = [
+            start(lab, "one", "web", &etcd.url())?,
+            start(lab, "two", "web", &etcd.url())?,
+            start(lab, "three", "db", &etcd.url())?,
+        ];
+        for (n, daemon) in daemons.iter().enumerate() {
+            let own = format!("own{n}");
+            for disk in ["db", &own] {
+                daemon.command(&[
+                    "disk",
+                    "create",
+                    disk,
+                    "--size=16M",
+                    "--vm",
+                    &format!("vm{n}"),
+                    "--reservation=5",
+                ])?;
+            }
+        }
+        let ids = [id(&daemons[0])?, id(&daemons[1])?];
+        let labels =
+            [format!("web~{}", &ids[0][..4]), format!("web~{}", &ids[1][..4]), "db".to_owned()];
+        Ok(Fleet { etcd, daemons, labels })
+    }
+
+    /// All disks, by what hosts are called.
+    fn all_disks(&self) -> BTreeSet<String> {
+        let of = |(n, label): (usize, &String)| [format!("{label} db"), format!("{label} own{n}")];
+        self.labels.iter().enumerate().flat_map(of).collect()
+    }
+
+    fn each_shows_all(&self) -> anyhow::Result<()> {
+        let all = self.all_disks();
+        for daemon in &self.daemons {
+            wait_for(&format!("it should show {all:?}"), MINUTE, || {
+                Ok((disks(daemon)? == all).then_some(()))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn states<'a>(&self, states: [&'a str; 3]) -> Vec<(String, &'a str)> {
+        self.labels.iter().cloned().zip(states).collect()
+    }
+}
+
+#[test]
+fn each_host_shows_all_also_while_one_is_down() {
+    with_lab(&["unshare", "hostname"], |lab| {
+        let mut fleet = Fleet::start(lab)?;
+        fleet.each_shows_all()?;
+        let running = fleet.states(["running"; 3]);
+        for daemon in &fleet.daemons {
+            let all = wait_for_states(daemon, &running)?;
+            ensure!(all[&fleet.labels[0]].0 == "web", "the name stands beside the label: {all:?}");
+        }
+        let shown = fleet.daemons[2].command(&["top", "--all", "--once"])?;
+        for label in &fleet.labels {
+            ensure!(shown.contains(label.as_str()), "{label} is missing: {shown}");
+        }
+        let told = fleet.daemons[2].json(&["disk", "list", "--all"])?;
+        let one = list(&told, "disks").iter().find(|one| text(one, "name") == "own0");
+        let one = one.context("no disk of the first host")?;
+        ensure!(text(one, "vm") == "vm0" && one["reservation"] == 5, "{one}");
+        ensure!(one["age_seconds"].as_f64().is_some_and(|age| age < FRESH), "{one}");
+
+        // Killed, it is shown with what it said last, by the others and by one that is new.
+        let last = fleet.daemons[0].pid();
+        fleet.daemons[0].kill()?;
+        let down = fleet.states(["silent", "running", "running"]);
+        wait_for_states(&fleet.daemons[1], &down)?;
+        let list_of = fleet.daemons[2].command(&["host", "list"])?;
+        ensure!(list_of.contains("silent, last seen"), "{list_of}");
+        ensure!(disks(&fleet.daemons[1])? == fleet.all_disks(), "what it had is forgotten");
+        fleet.daemons[1].stop()?;
+        fleet.daemons[1].start_again()?;
+        wait_for_states(&fleet.daemons[1], &down)?;
+        ensure!(disks(&fleet.daemons[1])? == fleet.all_disks(), "a new daemon does not know it");
+
+        // It comes back, with a disk less; and one stops in good order.
+        fleet.daemons[0].start_again()?;
+        ensure!(fleet.daemons[0].pid() != last, "it is another process");
+        fleet.daemons[0].command(&["disk", "remove", "own0"])?;
+        wait_for_states(&fleet.daemons[2], &running)?;
+        let gone = format!("{} own0", fleet.labels[0]);
+        wait_for("the removed disk should go", MINUTE, || {
+            Ok((!disks(&fleet.daemons[2])?.contains(&gone)).then_some(()))
+        })?;
+        fleet.daemons[2].stop()?;
+        wait_for_states(&fleet.daemons[0], &fleet.states(["running", "running", "stopped"]))?;
+        fleet.daemons[..2].iter_mut().try_for_each(Server::stop)
+    });
+}
+
+/// An etcd that stands still answers nothing and closes nothing; one that is killed refuses.
+#[test]
+fn without_etcd_the_view_grows_old_and_nobody_waits() {
+    with_lab(&["unshare", "hostname"], |lab| {
+        let mut fleet = Fleet::start(lab)?;
+        fleet.each_shows_all()?;
+        let other = id(&fleet.daemons[1])?;
+        let pid = rustix::process::Pid::from_raw(i32::try_from(fleet.etcd.pid())?);
+        let pid = pid.context("no process")?;
+        for stops in [Stop::Stands, Stop::Dies] {
+            match stops {
+                Stop::Stands => {
+                    rustix::process::kill_process(pid, rustix::process::Signal::STOP)?;
+                }
+                Stop::Dies => fleet.etcd.kill()?,
+            }
+            let old = wait_for("what others said should grow old", MINUTE, || {
+                let (hosts, view) = ages(&fleet.daemons[0])?;
+                let age = *hosts.get(&other).context("it is forgotten")?;
+                Ok((age > 25.0 && view.is_some_and(|view| view > 20.0)).then_some(age))
+            })?;
+            let own = id(&fleet.daemons[0])?;
+            let (hosts, _) = ages(&fleet.daemons[0])?;
+            ensure!(hosts[&own] < FRESH, "what it says of itself needs no etcd: {hosts:?}");
+            let said: Value = serde_json::from_str(&fleet.daemons[0].get("/v1/hosts")?)?;
+            ensure!(!text(&said["view"], "error").is_empty(), "nothing is said of etcd: {said}");
+            let state =
+                |one: &Value| (text(one, "id") == other).then(|| text(one, "state").to_owned());
+            let state = list(&said, "hosts").iter().find_map(state);
+            ensure!(state.as_deref() == Some("unknown"), "{state:?}: nobody knows that it is down");
+            let begun = Instant::now();
+            fleet.daemons[0].command(&["disk", "create", "meanwhile", "--size=8M"])?;
+            fleet.daemons[0].command(&["disk", "remove", "meanwhile"])?;
+            ensure!(begun.elapsed() < 2 * PROMPT, "a change waited {:?}", begun.elapsed());
+            match stops {
+                Stop::Stands => {
+                    rustix::process::kill_process(pid, rustix::process::Signal::CONT)?;
+                }
+                Stop::Dies => fleet.etcd.start_again()?,
+            }
+            for daemon in &fleet.daemons {
+                wait_for("ages should fall again", MINUTE, || {
+                    let (hosts, view) = ages(daemon)?;
+                    let fresh = |age: &f64| *age < old.min(15.0);
+                    let is_whole = hosts.len() == 3 && hosts.values().all(fresh);
+                    Ok((is_whole && view.is_some_and(|age| fresh(&age))).then_some(()))
+                })?;
+                let said: Value = serde_json::from_str(&daemon.get("/v1/hosts")?)?;
+                ensure!(said["view"]["error"].is_null(), "{}", said["view"]);
+            }
+        }
+        fleet.each_shows_all()?;
+        fleet.daemons.iter_mut().try_for_each(Server::stop)
+    });
+}
+
+/// What etcd does.
+#[derive(Clone, Copy)]
+enum Stop {
+    Stands,
+    Dies,
+}
+
+/// Whoever can write to etcd can say what he likes.
+#[test]
+fn values_that_are_no_summaries_harm_nobody_and_are_named() {
+    with_lab(&["unshare", "hostname"], |lab| {
+        let mut fleet = Fleet::start(lab)?;
+        fleet.each_shows_all()?;
+        let strange = "00112233445566778899aabbccddeeff";
+        let victim = id(&fleet.daemons[0])?;
+        let huge = vec![b'x'; 1_200_000];
+        let newer = [&b"HGFLEET2"[..], &[0; 40]].concat();
+        for (key, value, why) in [
+            (format!("{strange}/host"), &b"garbage"[..], "it is no summary of a host"),
+            (format!("{strange}/disks-000"), &huge, "1200000 bytes"),
+            (format!("{strange}/advice"), &newer, "version 2, and this daemon reads version 1"),
+            ("nonsense\u{1b}[2J".to_owned(), &b""[..], "it has no key of a summary"),
+            // In the place of what a host said: it says it again.
+            (format!("{victim}/disks-000"), &b"gone"[..], ""),
+        ] {
+            fleet.etcd.put(&format!("/headgate/fleet/{key}"), value)?;
+            if why.is_empty() {
+                continue;
+            }
+            for daemon in &fleet.daemons {
+                wait_for(&format!("'{why}' should be said of {key}"), MINUTE, || {
+                    let said = daemon.command(&["host", "list"])?;
+                    ensure!(!said.contains('\u{1b}'), "{said:?}");
+                    Ok(said.contains(why).then_some(()))
+                })?;
+            }
+        }
+        fleet.each_shows_all()?;
+        // A daemon that reads it all anew is as well off.
+        fleet.daemons[1].kill()?;
+        fleet.daemons[1].start_again()?;
+        fleet.each_shows_all()?;
+        let said = fleet.daemons[1].json(&["host", "list"])?;
+        wait_for("the host's own word should be back", MINUTE, || {
+            let said = fleet.daemons[1].json(&["host", "list"])?;
+            Ok((said["view"]["unreadable"] == 4).then_some(()))
+        })
+        .with_context(|| said.to_string())?;
+        for daemon in &mut fleet.daemons {
+            daemon.ensure_running()?;
+        }
+        fleet.daemons.iter_mut().try_for_each(Server::stop)
+    });
+}
+
+/// A directory that two hosts have is one datastore, with what both have on it.
+#[test]
+fn a_datastore_of_two_hosts_is_one() {
+    with_lab(&["unshare", "hostname"], |lab| {
+        let mut fleet = Fleet::start(lab)?;
+        let shared = lab.subdir("shared")?;
+        let other = lab.subdir("other")?;
+        for (n, daemon) in fleet.daemons.iter().enumerate() {
+            let (name, directory): (&str, &Path) = match n {
+                0 => ("fast", &shared),
+                1 => ("quick", &shared),
+                _ => ("fast", &other),
+            };
+            let directory = directory.display().to_string();
+            daemon.command(&["datastore", "add", name, "--dir", &directory])?;
+            let disk = format!("shared{n}");
+            daemon.command(&[
+                "disk",
+                "create",
+                &disk,
+                "--size=16M",
+                "--datastore",
+                name,
+                "--reservation=10",
+            ])?;
+        }
+        for daemon in &fleet.daemons {
+            let together = wait_for("two hosts should have one datastore", MINUTE, || {
+                let said = daemon.json(&["datastore", "list", "--all"])?;
+                let several = |one: &&Value| list(one, "hosts").len() > 1;
+                let all: Vec<Value> =
+                    list(&said, "datastores").iter().filter(several).cloned().collect();
+                let is_whole = all.first().is_some_and(|one| one["disks"] == 2);
+                Ok((all.len() == 1 && is_whole).then(|| all[0].clone()))
+            })?;
+            let names: BTreeSet<&str> =
+                list(&together, "hosts").iter().map(|one| text(one, "name")).collect();
+            ensure!(names == BTreeSet::from(["fast", "quick"]), "{together}");
+            ensure!(together["reserved_iops"] == 20, "{together}");
+        }
+        // The advice of one counts the other's disk, which nobody moves from here.
+        let name = format!("{}/shared1", fleet.labels[1]);
+        wait_for("advice should count the other host's disk", MINUTE, || {
+            let advice = fleet.daemons[0].command(&["advise", "--json"])?;
+            Ok(advice.contains(&name).then_some(()))
+        })?;
+        fleet.daemons.iter_mut().try_for_each(Server::stop)
+    });
+}
