@@ -40,6 +40,11 @@ fn board() {
 }
 
 #[test]
+fn fleet() {
+    run("fleet", 20_000);
+}
+
+#[test]
 fn catalog() {
     run("catalog", 3_000);
 }

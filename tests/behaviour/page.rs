@@ -171,6 +171,11 @@ fn the_page_says_that_a_daemon_is_empty_and_that_it_is_gone_and_goes_on_when_it_
         browser.wait_text("#state", |text| text == "In order")?;
         site.daemon.command(&["disk", "create", "late", "--size=16M"])?;
         browser.wait_text("#disk-table", |text| text.contains("late"))?;
+        browser.click("#tab-hosts")?;
+        browser.wait_text("#hosts", |text| text.contains("This host alone"))?;
+        browser.wait_text("#fleet-disk-table", |text| text.contains("late"))?;
+        browser.wait_text("#host-table", |text| text.contains("running"))?;
+        browser.click("#tab-disks")?;
 
         site.daemon.kill()?;
         browser.wait_text("#trouble", |text| text.contains("Nothing was heard since"))?;
@@ -233,7 +238,7 @@ fn the_page_has_room_for_many_disks_also_on_a_telephone() {
             browser.prefer(scheme)?;
             for (width, height) in [(1440, 900), (400, 800)] {
                 browser.resize(width, height)?;
-                for view in ["datastores", "disks", "machines", "moves", "events"] {
+                for view in ["datastores", "disks", "machines", "moves", "hosts", "events"] {
                     browser.click(&format!("#tab-{view}"))?;
                     browser.wait_text(&format!("#{view}"), |text| !text.trim().is_empty())?;
                     ensure!(browser.evaluate(too_wide)? == false, "{view} at {width}, {scheme:?}");

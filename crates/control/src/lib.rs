@@ -105,7 +105,7 @@ pub use error::{ControlError, ErrorKind};
 pub use history_views::datastore_model;
 pub use images::{free_space, scratch_path};
 pub use roots::Roots;
-pub use shared_storage::{Foreign, ForeignDisk};
+pub use shared_storage::{Elsewhere, Foreign, ForeignDisk};
 use state::{DatastoreEntry, DiskEntry, Model, Service};
 pub use state_dir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 pub use workers::Hang;

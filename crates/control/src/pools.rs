@@ -332,6 +332,13 @@ impl Control {
         Ok(hours.iter().map(|(&begin, hour)| hour_view(begin, hour)).collect())
     }
 
+    /// The pool that advice is given by.
+    pub(super) fn pool_with_foreign(&self) -> Result<Pool, ControlError> {
+        let mut whole = self.pool(&Knowledge::Learnt(Lookback::DAY), None)?;
+        self.add_foreign(&mut whole.pool);
+        Ok(whole.pool)
+    }
+
     /// Which disks to move, and why the others stay.
     ///
     /// # Errors

@@ -36,6 +36,41 @@ pub struct ForeignDisk {
     pub workload: Option<placement::WorkloadProfile>,
 }
 
+/// A datastore of another host, on storage that this host does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Its host and its name, as `HOST/DATASTORE`.
+    pub name: String,
+    /// Its storage, where several datastores may be on one.
+    pub storage: Option<String>,
+    /// All of its space.
+    pub size: Bytes,
+    /// What is left of it.
+    pub free: Bytes,
+    /// What can be reserved on it, if that is known.
+    pub reservable: Option<u64>,
+    /// What its storage can do, if that is known.
+    pub model: Option<placement::DeviceModel>,
+    /// What hosts do there.
+    pub disks: Vec<ForeignDisk>,
+}
+
+/// A disk of another host, as placement counts it: it can do nothing with it.
+fn pinned(disk: &ForeignDisk, datastore: &placement::Name) -> placement::PoolDisk {
+    placement::PoolDisk {
+        name: disk.name.as_str().into(),
+        vm: None,
+        datastore: datastore.clone(),
+        size: Bytes(0),
+        used: Bytes(0),
+        reservation: disk.reservation,
+        workload: disk.workload,
+        mobility: placement::Mobility::Pinned,
+        class: None,
+        affinity: placement::Affinity::None,
+    }
+}
+
 /// What other hosts do on the storage of this host's datastores, by datastore.
 pub type Foreign = BTreeMap<Name, Vec<ForeignDisk>>;
 
@@ -107,19 +142,48 @@ impl Control {
             if !pool.datastores.iter().any(|one| one.name == datastore) {
                 continue;
             }
-            pool.disks.extend(disks.iter().map(|disk| placement::PoolDisk {
-                name: disk.name.as_str().into(),
-                vm: None,
-                datastore: datastore.clone(),
-                size: Bytes(0),
-                used: Bytes(0),
-                reservation: disk.reservation,
-                workload: disk.workload,
-                mobility: placement::Mobility::Pinned,
-                class: None,
-                affinity: placement::Affinity::None,
-            }));
+            pool.disks.extend(disks.iter().map(|disk| pinned(disk, &datastore)));
         }
+    }
+
+    /// Which disks of this host would better be on storage that only other hosts have: what BASIL
+    /// advises when that is in the pool, too. Datastores of other hosts have no class here, so those
+    /// of this host that have one take no part.
+    ///
+    /// # Errors
+    /// When samples or file systems cannot be read, or the rules contradict each other.
+    pub fn advice_elsewhere(
+        &self,
+        elsewhere: &[Elsewhere],
+    ) -> Result<Vec<placement::Move>, ControlError> {
+        if elsewhere.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pool = self.pool_with_foreign()?;
+        for store in elsewhere {
+            let name = placement::Name::from(store.name.as_str());
+            pool.disks.extend(store.disks.iter().map(|disk| pinned(disk, &name)));
+            pool.datastores.push(placement::Datastore {
+                name,
+                class: None,
+                spindles: store.storage.as_deref().map(Into::into),
+                volume: None,
+                capacity: store.size,
+                foreign: Bytes(store.size.0.saturating_sub(store.free.0)),
+                provisioning: placement::Provisioning::Thin,
+                reservable: store.reservable,
+                promisable: None,
+                state: placement::State::Active,
+                model: store.model,
+            });
+        }
+        let mut moves = Vec::new();
+        for (_, pool) in super::pools::by_class(&pool) {
+            let advice = placement::advise(&pool).map_err(|e| super::pools::contradiction(&e))?;
+            moves.extend(advice.moves);
+        }
+        let is_there = |one: &placement::Move| one.to.as_str().contains('/');
+        Ok(moves.into_iter().filter(is_there).collect())
     }
 }
 

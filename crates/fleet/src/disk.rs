@@ -190,7 +190,7 @@ pub struct AdviceWord {
     pub disk: String,
     /// Where it is.
     pub from: String,
-    /// Where it should go.
+    /// Where it should go: a datastore there, or one of another host as `HOST/DATASTORE`.
     pub to: String,
     /// Why, in words.
     pub why: String,
@@ -205,7 +205,7 @@ impl Coded for AdviceWord {
         Ok(AdviceWord {
             disk: from.name("disk")?,
             from: from.name("datastore")?,
-            to: from.name("datastore")?,
+            to: from.text("target", NOTE_MAX)?,
             why: from.text("reason", NOTE_MAX)?,
         })
     }

@@ -147,7 +147,7 @@ const fn longest_datastore() -> usize {
 }
 
 const fn longest_advice() -> usize {
-    3 * (crate::NAME_MAX + 2) + crate::NOTE_MAX + 2 + 3
+    2 * (crate::NAME_MAX + 2) + 2 * (crate::NOTE_MAX + 2) + 3
 }
 
 const HEADER: usize = 8 + 16 + 10 + 10 + 2;

@@ -3,6 +3,7 @@
 mod api;
 mod board;
 mod catalog;
+mod fleet;
 mod nbd_counters;
 mod nbd_negotiation;
 mod nbd_replies;
@@ -54,6 +55,14 @@ pub(crate) static ALL: &[Target] = &[
         words: &[],
         seeds: catalog::seeds,
         run: catalog::run,
+    },
+    Target {
+        name: "fleet",
+        about: "summaries of hosts in etcd, and the view of all hosts that follows",
+        longest: 2048,
+        words: &["HGFLEET1", "/host", "/disks-000"],
+        seeds: fleet::seeds,
+        run: fleet::run,
     },
     Target {
         name: "nbd_counters",

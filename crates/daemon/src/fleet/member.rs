@@ -1,7 +1,7 @@
 //! The thread that meets other hosts in etcd.
 
+use super::foreign::foreign;
 use super::teller::Teller;
-use super::told::foreign;
 use super::{FleetError, Shared, now, wall};
 use headgate_cluster::{EtcdError, EtcdWords, KeyChange, Reading, Servers};
 use headgate_control::Control;

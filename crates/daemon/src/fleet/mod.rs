@@ -5,6 +5,7 @@
 //! datastores are, and what is advised. Without etcd there is no thread, and the view is of this
 //! host alone.
 
+mod foreign;
 mod member;
 mod slow;
 mod summary;
@@ -114,6 +115,7 @@ impl Fleet {
             let alone = Some(Mutex::new(teller));
             return Ok(Fleet { shared, alone, stop: Mutex::new(None) });
         };
+        let of_slow = shared.clone();
         let member = Member::new(teller, control.clone(), shared.clone(), etcd)?;
         let (stop, stopped) = channel();
         let (stop_slow, slow_stopped) = channel();
@@ -125,7 +127,7 @@ impl Fleet {
         })?;
         std::thread::Builder::new()
             .name("headgate-advice".into())
-            .spawn(move || slow.run(&control, &slow_stopped))?;
+            .spawn(move || slow.run(&control, &of_slow, &slow_stopped))?;
         let stop = Mutex::new(Some((vec![stop, stop_slow], end)));
         Ok(Fleet { shared, alone: None, stop })
     }

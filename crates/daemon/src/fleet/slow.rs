@@ -1,8 +1,11 @@
 //! What takes longer to find out: which storage datastores are, and what is advised.
 
-use headgate_control::Control;
+use super::foreign::elsewhere;
+use super::{Shared, now};
+use headgate_control::{Control, ControlError};
 use headgate_fleet::{ADVICE_MAX, AdviceWord, NOTE_MAX, clipped};
 use headgate_model::{Lookback, Name};
+use headgate_placement::Move;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard};
@@ -48,23 +51,14 @@ impl Slow {
     }
 
     /// Looks until told to stop. Waits for storage, for a bounded time each.
-    pub(super) fn run(&self, control: &Control, stopped: &Receiver<()>) {
+    pub(super) fn run(&self, control: &Control, shared: &Shared, stopped: &Receiver<()>) {
         let mut advised: Option<Instant> = None;
         loop {
             self.look_at_storages(control);
             if advised.is_none_or(|at| at.elapsed() >= ADVICE) {
                 advised = Some(Instant::now());
-                match control.advice(Lookback::DAY) {
-                    Ok(report) => {
-                        let moves = report.pools.iter().flat_map(|pool| &pool.advice.moves);
-                        let word = |one: &headgate_placement::Move| AdviceWord {
-                            disk: one.disk.to_string(),
-                            from: one.from.to_string(),
-                            to: one.to.to_string(),
-                            why: clipped(&one.why.to_string(), NOTE_MAX),
-                        };
-                        self.lock().advice = moves.take(ADVICE_MAX).map(word).collect();
-                    }
+                match advice(control, shared) {
+                    Ok(advice) => self.lock().advice = advice,
                     // It is asked for again; whoever asks for it here hears why.
                     Err(e) => tracing::debug!(error = %e, "no advice for the view of all hosts"),
                 }
@@ -99,4 +93,25 @@ impl Slow {
             self.lock().storages.insert(name, Storage { name: name_of, asked });
         }
     }
+}
+
+/// What this host advises: moves between its datastores, and those to storage that only others
+/// have, of disks that have no better place here.
+fn advice(control: &Control, shared: &Shared) -> Result<Vec<AdviceWord>, ControlError> {
+    let report = control.advice(Lookback::DAY)?;
+    let here = report.pools.into_iter().flat_map(|pool| pool.advice.moves);
+    let mut moves: Vec<Move> = here.collect();
+    let elsewhere = elsewhere(&shared.lock().view, shared.own, now());
+    for one in control.advice_elsewhere(&elsewhere)? {
+        if moves.iter().all(|here| here.disk != one.disk) {
+            moves.push(one);
+        }
+    }
+    let word = |one: &Move| AdviceWord {
+        disk: one.disk.to_string(),
+        from: one.from.to_string(),
+        to: clipped(one.to.as_str(), NOTE_MAX),
+        why: clipped(&one.why.to_string(), NOTE_MAX),
+    };
+    Ok(moves.iter().take(ADVICE_MAX).map(word).collect())
 }

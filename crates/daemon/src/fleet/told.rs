@@ -7,14 +7,11 @@ use headgate_api::fleet::{
     ViewSource,
 };
 use headgate_api::state::ServiceState;
-use headgate_control::{Foreign, ForeignDisk};
 use headgate_fleet::{
-    Age, Cause, DatastoreWord, DiskWord, HostKey, HostView, Promise, Service, View, Waits, Workload,
+    Age, Cause, DatastoreWord, DiskWord, HostKey, HostView, Promise, Service, View, Waits,
 };
-use headgate_model::Name;
-use headgate_placement::{Outstanding, Permille, WorkloadProfile};
 use headgate_tls::ApiRights;
-use headgate_units::{Iops, Nanos};
+use headgate_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which disks of all hosts are asked for.
@@ -154,7 +151,7 @@ fn labelled<'a>(
 }
 
 /// Whether what a host has counts in sums: it is there, or may be.
-fn counts(host: &HostView<'_>) -> bool {
+pub(super) fn counts(host: &HostView<'_>) -> bool {
     use headgate_fleet::HostState::{Running, Silent, Stopped, Unknown};
     match host.state {
         Running | Unknown => true,
@@ -288,14 +285,26 @@ impl Fleet {
         for one in labelled(&state.view, &labels, now) {
             for (word, age) in one.host.advice() {
                 let Ok(disk) = word.disk.parse() else { continue };
+                // Names of datastores have no slash.
+                let other = word.to.split_once('/').map(|(host, _)| host);
                 moves.push(FleetAdvice {
                     told: one.told(age),
                     disk,
                     from: word.from.clone(),
                     to: word.to.clone(),
                     why: word.why.clone(),
-                    carried_out: CarriedOut::Host,
-                    obstacle: None,
+                    carried_out: match other {
+                        None => CarriedOut::Host,
+                        Some(_) => CarriedOut::Nobody,
+                    },
+                    obstacle: other.map(|host| {
+                        format!(
+                            "{} does not have that storage: add it there with 'headgate datastore \
+                             add', or copy the disk by hand, with 'headgate disk export' there and \
+                             'headgate disk import' at {host}",
+                            one.label
+                        )
+                    }),
                 });
             }
         }
@@ -325,51 +334,4 @@ fn together(storage: Option<String>, hosts: Vec<(DatastoreAtHost, Counted)>) -> 
         disks: total(|one| one.disks),
         hosts: hosts.into_iter().map(|(one, _)| one).collect(),
     }
-}
-
-fn profile(workload: &Workload) -> WorkloadProfile {
-    let permille = |part: headgate_fleet::Thousandths| Permille(part.0.min(1_000) as u32);
-    WorkloadProfile {
-        outstanding: Outstanding::from_thousandths(
-            u32::try_from(workload.outstanding.0).unwrap_or(u32::MAX),
-        ),
-        size: workload.size,
-        read: permille(workload.read),
-        random: permille(workload.random),
-    }
-}
-
-/// What other hosts do on the storage of this one's datastores. O(n log n) for n disks.
-pub(super) fn foreign(view: &View, own: HostKey, now: Nanos) -> Foreign {
-    let mut ours: BTreeMap<&str, Name> = BTreeMap::new();
-    for host in view.hosts(now).filter(|host| host.host == own) {
-        for (store, _) in host.datastores() {
-            if let (Some(storage), Ok(name)) = (&store.storage, store.name.parse()) {
-                ours.insert(storage, name);
-            }
-        }
-    }
-    let mut foreign = Foreign::new();
-    if ours.is_empty() {
-        return foreign;
-    }
-    let labels = view.labels();
-    for host in view.hosts(now).filter(|host| host.host != own && counts(host)) {
-        let Some(label) = labels.get(&host.host) else { continue };
-        let shared: BTreeMap<&str, &Name> = host
-            .datastores()
-            .filter_map(|(store, _)| {
-                Some((store.name.as_str(), ours.get(store.storage.as_deref()?)?))
-            })
-            .collect();
-        for (disk, _) in host.disks() {
-            let Some(datastore) = shared.get(disk.datastore.as_str()) else { continue };
-            foreign.entry((*datastore).clone()).or_default().push(ForeignDisk {
-                name: format!("{label}/{}", disk.name),
-                reservation: disk.reservation.and_then(|rate| Iops::new(rate.0).ok()),
-                workload: disk.workload.as_ref().map(profile),
-            });
-        }
-    }
-    foreign
 }

@@ -172,7 +172,7 @@ pub(crate) fn disk() -> impl Strategy<Value = DiskWord> {
 }
 
 fn advice() -> impl Strategy<Value = AdviceWord> {
-    (name(), name(), name(), note()).prop_map(|(disk, from, to, why)| AdviceWord {
+    (name(), name(), note(), note()).prop_map(|(disk, from, to, why)| AdviceWord {
         disk,
         from,
         to,

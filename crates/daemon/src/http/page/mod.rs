@@ -22,7 +22,7 @@ macro_rules! file {
     };
 }
 
-static FILES: [File; 13] = [
+static FILES: [File; 14] = [
     file!("/", "text/html; charset=utf-8", "index.html"),
     file!("/page/page.css", STYLE, "page.css"),
     file!("/page/page.js", SCRIPT, "page.js"),
@@ -33,6 +33,7 @@ static FILES: [File; 13] = [
     file!("/page/disks.js", SCRIPT, "disks.js"),
     file!("/page/machines.js", SCRIPT, "machines.js"),
     file!("/page/moves.js", SCRIPT, "moves.js"),
+    file!("/page/hosts.js", SCRIPT, "hosts.js"),
     file!("/page/events.js", SCRIPT, "events.js"),
     file!("/page/uplot.js", SCRIPT, "uplot.js"),
     file!("/page/uplot.css", STYLE, "uplot.css"),

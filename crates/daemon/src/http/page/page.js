@@ -6,14 +6,15 @@ import * as disks from "./disks.js";
 import { at, say } from "./dom.js";
 import * as events from "./events.js";
 import { drawAll } from "./graphs.js";
+import * as hosts from "./hosts.js";
 import * as machines from "./machines.js";
 import * as moves from "./moves.js";
 
 const PERIOD = 2_000;
-const VIEWS = ["datastores", "disks", "machines", "moves", "events"];
+const VIEWS = ["datastores", "disks", "machines", "moves", "hosts", "events"];
 
 /** What is known. */
-const known = { top: null, records: new Map(), balance: null, events: null, silentSince: null };
+const known = { top: null, records: new Map(), balance: null, events: null, hosts: null, fleetDisks: null, silentSince: null };
 
 let view = VIEWS.includes(location.hash.slice(1)) ? location.hash.slice(1) : "datastores";
 
@@ -22,6 +23,8 @@ const slow = [
   { every: 3, of: () => true, path: () => "/healthz", take: health },
   { every: 8, of: () => view === "datastores", path: () => "/v1/datastores", take: (all) => { known.records = new Map(all.map((one) => [one.name, one])); } },
   { every: 15, of: () => view === "moves", path: () => "/v1/balance", take: (balance) => { known.balance = balance; } },
+  { every: 1, of: () => view === "hosts", path: () => "/v1/hosts", take: (all) => { known.hosts = all; } },
+  { every: 3, of: () => view === "hosts", path: () => "/v1/fleet/disks?limit=100", take: (all) => { known.fleetDisks = all; } },
   { every: 3, of: () => view === "events", path: () => `/v1/events?since=${Math.floor(Date.now() / 1000) - 86_400}`, take: (page) => { known.events = page.events; } },
 ];
 
@@ -63,6 +66,7 @@ function show() {
   if (view === "disks") disks.show();
   if (view === "machines") machines.show(known.top);
   if (view === "moves") moves.show(known.top, known.balance);
+  if (view === "hosts" && known.hosts) hosts.show(known.hosts, known.fleetDisks);
   if (view === "events" && known.events) events.show(known.events);
   drawAll();
 }
