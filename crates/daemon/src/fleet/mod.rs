@@ -75,13 +75,19 @@ impl Shared {
     }
 }
 
+/// The threads of a view: they end when `_stop` goes, and the one that talks to etcd says when it
+/// has.
+struct Threads {
+    _stop: [Sender<()>; 2],
+    end: Receiver<()>,
+}
+
 /// The view of all hosts.
 pub struct Fleet {
     shared: Arc<Shared>,
     /// Without etcd this host looks at itself when it is asked.
     alone: Option<Mutex<Teller>>,
-    /// The threads end when this goes; the first says when it has.
-    stop: Mutex<Option<(Vec<Sender<()>>, Receiver<()>)>>,
+    threads: Mutex<Option<Threads>>,
 }
 
 /// What a host tells of itself besides what its control plane knows.
@@ -113,7 +119,7 @@ impl Fleet {
         let teller = Teller::new(control.clone(), observer, myself, slow.clone());
         let Some(etcd) = etcd else {
             let alone = Some(Mutex::new(teller));
-            return Ok(Fleet { shared, alone, stop: Mutex::new(None) });
+            return Ok(Fleet { shared, alone, threads: Mutex::new(None) });
         };
         let of_slow = shared.clone();
         let member = Member::new(teller, control.clone(), shared.clone(), etcd)?;
@@ -128,13 +134,13 @@ impl Fleet {
         std::thread::Builder::new()
             .name("headgate-advice".into())
             .spawn(move || slow.run(&control, &of_slow, &slow_stopped))?;
-        let stop = Mutex::new(Some((vec![stop, stop_slow], end)));
-        Ok(Fleet { shared, alone: None, stop })
+        let threads = Mutex::new(Some(Threads { _stop: [stop, stop_slow], end }));
+        Ok(Fleet { shared, alone: None, threads })
     }
 
     /// Says farewell to the other hosts, if etcd answers soon, and ends.
     pub fn stop(&self) {
-        if let Some((stop, end)) = lock(&self.stop).take() {
+        if let Some(Threads { _stop: stop, end }) = lock(&self.threads).take() {
             drop(stop);
             // An etcd that hangs is not waited for: the others see this host fall silent.
             let _ = end.recv_timeout(FAREWELL);

@@ -253,8 +253,7 @@ impl Fleet {
     pub fn datastores(&self) -> FleetDatastores {
         let (state, now) = (self.state(), now());
         let labels = state.view.labels();
-        let mut all: BTreeMap<(Option<String>, String), Vec<(DatastoreAtHost, Counted)>> =
-            BTreeMap::new();
+        let mut all: BTreeMap<Which, Vec<(DatastoreAtHost, Counted)>> = BTreeMap::new();
         for one in labelled(&state.view, &labels, now) {
             let counted = if counts(&one.host) { Counted::Yes } else { Counted::No };
             for (store, age) in one.host.datastores() {
@@ -311,6 +310,9 @@ impl Fleet {
         FleetAdvices { view: self.view_of(&state, now), moves }
     }
 }
+
+/// The storage that a datastore is; or, where nobody else has it, its host and its name.
+type Which = (Option<String>, String);
 
 /// Whether a host's word counts in sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

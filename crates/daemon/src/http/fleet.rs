@@ -1,6 +1,7 @@
-//! The routes of the view of all hosts. None of them waits for another host, or for etcd.
+//! The routes of the view of all hosts. None of them waits for another host, or for etcd. Ten
+//! thousand disks take a while all the same, which nobody else's answer waits for.
 
-use super::app::App;
+use super::app::{Answer, App};
 use super::error::Flags;
 use crate::fleet::DiskFilter;
 use axum::Json;
@@ -36,29 +37,33 @@ impl DiskFlags {
 
 /// All hosts that meet in this daemon's etcd, also those that are down.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/hosts", tag = "fleet", responses((status = 200, body = Hosts))))]
-pub(super) async fn hosts(State(app): State<App>) -> Json<Hosts> {
-    Json(app.fleet.hosts())
+pub(super) async fn list_hosts(State(app): State<App>) -> Answer<Hosts> {
+    let fleet = app.fleet.clone();
+    Ok(Json(app.on_thread(move || Ok(fleet.hosts())).await?))
 }
 
 /// Disks of all hosts: those first whose reservation is missed, then those that are not in service,
 /// then those that receive the most. An operator of machines sees the disks of these.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/fleet/disks", tag = "fleet", params(DiskFlags), responses(
     (status = 200, body = FleetDisks), (status = 400, body = ErrorBody))))]
-pub(super) async fn disks(
+pub(super) async fn fleet_disks(
     State(app): State<App>,
     Flags(flags): Flags<DiskFlags>,
-) -> Json<FleetDisks> {
-    Json(app.fleet.disks(&flags.filter()))
+) -> Answer<FleetDisks> {
+    let (fleet, filter) = (app.fleet.clone(), flags.filter());
+    Ok(Json(app.on_thread(move || Ok(fleet.disks(&filter))).await?))
 }
 
 /// Datastores of all hosts; one that several hosts have is one.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/fleet/datastores", tag = "fleet", responses((status = 200, body = FleetDatastores))))]
-pub(super) async fn datastores(State(app): State<App>) -> Json<FleetDatastores> {
-    Json(app.fleet.datastores())
+pub(super) async fn fleet_datastores(State(app): State<App>) -> Answer<FleetDatastores> {
+    let fleet = app.fleet.clone();
+    Ok(Json(app.on_thread(move || Ok(fleet.datastores())).await?))
 }
 
 /// What all hosts advise.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/fleet/advice", tag = "fleet", responses((status = 200, body = FleetAdvices))))]
-pub(super) async fn advice(State(app): State<App>) -> Json<FleetAdvices> {
-    Json(app.fleet.advice())
+pub(super) async fn fleet_advice(State(app): State<App>) -> Answer<FleetAdvices> {
+    let fleet = app.fleet.clone();
+    Ok(Json(app.on_thread(move || Ok(fleet.advice())).await?))
 }

@@ -223,7 +223,9 @@ async fn let_through(app: &App, tenant: Tenant, request: Request) -> Result<Deci
             let flags = Query::<DiskFlags>::try_from_uri(&head.uri)
                 .map_err(|e| ApiError::new(StatusCode::BAD_REQUEST, e.body_text()))?;
             let filter = DiskFilter { machines, ..flags.0.filter() };
-            Ok(Decided::Answered(Json(app.fleet.disks(&filter)).into_response()))
+            let fleet = app.fleet.clone();
+            let disks = app.on_thread(move || Ok(fleet.disks(&filter))).await?;
+            Ok(Decided::Answered(Json(disks).into_response()))
         }
         _ => Ok(Decided::Passed(Request::from_parts(head, Body::from(body)))),
     }
@@ -303,6 +305,14 @@ mod tests {
                 assert_eq!((status, names(&all)), (200, vec![theirs]));
                 let (_, none) = ask(socket, 4799, "GET", &format!("/v1/{list}"), "");
                 assert_eq!(names(&none), [""; 0], "a member who has no machine");
+            }
+            for (user, theirs) in [(RED, vec!["a"]), (BLUE, vec!["b"]), (4799, vec![])] {
+                let (status, all) = ask(socket, user, "GET", "/v1/fleet/disks?vm=", "");
+                assert_eq!((status, all["total"].as_u64()), (200, Some(0)), "{all}");
+                let (status, all) = ask(socket, user, "GET", "/v1/fleet/disks", "");
+                assert_eq!((status, names(&all["disks"])), (200, theirs), "{all}");
+                assert_eq!(ask(socket, user, "GET", "/v1/fleet/datastores", "").0, 403);
+                assert_eq!(ask(socket, user, "GET", "/v1/hosts", "").0, 403);
             }
             for (method, path, body, is_for_tenants) in TRIED {
                 let own = ask(socket, RED, method, &path.replace('%', "a"), body);

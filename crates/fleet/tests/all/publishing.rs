@@ -226,3 +226,20 @@ fn more_disks_than_are_told_are_counted() {
     let host = view.hosts(Nanos(0)).next().unwrap();
     assert_eq!((host.disks().count(), host.word.disks), (DISKS_MAX, all.len() as u64));
 }
+
+/// Also those that an earlier run of the daemon has left.
+#[test]
+fn chunks_that_are_no_more_are_removed() {
+    let (mut place, mut publisher) = (Place::default(), Publisher::new(HOST));
+    let now = Nanos::from_secs(100);
+    let turn = |publisher: &mut Publisher, place: &mut Place, count, periods| {
+        let now = now + Nanos(period(3).0 * periods);
+        place.write(&publisher.turn(now, header(), summary(&[], &many(count, 5))));
+        publisher.told();
+        place.keys.keys().filter(|key| key.contains("/disks-")).count()
+    };
+    assert_eq!(turn(&mut publisher, &mut place, 3 * DISKS_EACH, 0), 3);
+    let mut publisher = Publisher::new(HOST);
+    assert_eq!(turn(&mut publisher, &mut place, DISKS_EACH + 1, 1), 2);
+    assert_eq!(turn(&mut publisher, &mut place, 1, 4), 1);
+}
