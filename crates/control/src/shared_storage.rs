@@ -4,14 +4,14 @@
 //! A directory is known by a file in it that its first host makes. The file says its own number in
 //! its file system, so that a directory that was copied elsewhere is another one.
 
+use super::foreign::{Elsewhere, Foreign, pinned};
 use super::takeover::name_of_device;
 use super::{Control, ControlError};
 use headgate_model::{Backend, BoardPlace, DatastoreRecord, Name};
 use headgate_nbd::uri::{Address, Uri};
 use headgate_placement as placement;
-use headgate_units::{Bytes, Iops};
+use headgate_units::Bytes;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, linkat, open, unlink};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -24,55 +24,6 @@ const FILE: &str = ".headgate-storage";
 
 /// How long storage may take to say which one it is.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// A disk of another host, on storage that this host has, too.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForeignDisk {
-    /// Its host and its name, as `HOST/DISK`: no disk of this host is called so.
-    pub name: String,
-    /// What is reserved for it.
-    pub reservation: Option<Iops>,
-    /// What it usually does, if that is known.
-    pub workload: Option<placement::WorkloadProfile>,
-}
-
-/// A datastore of another host, on storage that this host does not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Elsewhere {
-    /// Its host and its name, as `HOST/DATASTORE`.
-    pub name: String,
-    /// Its storage, where several datastores may be on one.
-    pub storage: Option<String>,
-    /// All of its space.
-    pub size: Bytes,
-    /// What is left of it.
-    pub free: Bytes,
-    /// What can be reserved on it, if that is known.
-    pub reservable: Option<u64>,
-    /// What its storage can do, if that is known.
-    pub model: Option<placement::DeviceModel>,
-    /// What hosts do there.
-    pub disks: Vec<ForeignDisk>,
-}
-
-/// A disk of another host, as placement counts it: it can do nothing with it.
-fn pinned(disk: &ForeignDisk, datastore: &placement::Name) -> placement::PoolDisk {
-    placement::PoolDisk {
-        name: disk.name.as_str().into(),
-        vm: None,
-        datastore: datastore.clone(),
-        size: Bytes(0),
-        used: Bytes(0),
-        reservation: disk.reservation,
-        workload: disk.workload,
-        mobility: placement::Mobility::Pinned,
-        class: None,
-        affinity: placement::Affinity::None,
-    }
-}
-
-/// What other hosts do on the storage of this host's datastores, by datastore.
-pub type Foreign = BTreeMap<Name, Vec<ForeignDisk>>;
 
 fn is_of_this_host(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
@@ -147,8 +98,8 @@ impl Control {
     }
 
     /// Which disks of this host would better be on storage that only other hosts have: what BASIL
-    /// advises when that is in the pool, too. Datastores of other hosts have no class here, so those
-    /// of this host that have one take no part.
+    /// advises when that is in the pool, too. Datastores of other hosts have no class here, so
+    /// those of this host that have one take no part.
     ///
     /// # Errors
     /// When samples or file systems cannot be read, or the rules contradict each other.
@@ -254,6 +205,7 @@ fn make(directory: &Path, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::foreign::ForeignDisk;
     use crate::testing::Bench;
     use serde_json::json;
     use std::fs;

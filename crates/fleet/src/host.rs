@@ -2,7 +2,7 @@
 
 use crate::codec::{Coded, PartError, Reader, Writer};
 use crate::text::{HOST_NAME_MAX, NOTE_MAX};
-use crate::{Rate, part};
+use crate::{Rate, bounds};
 use alloc::string::String;
 use headgate_units::Nanos;
 
@@ -92,8 +92,8 @@ impl Coded for HostWord {
             api,
             running,
             period: Nanos::from_millis(period),
-            datastore_chunks: chunks(from, "chunks", part::DATASTORE_CHUNKS)?,
-            disk_chunks: chunks(from, "chunks", part::DISK_CHUNKS)?,
+            datastore_chunks: chunks(from, "chunks", bounds::DATASTORE_CHUNKS)?,
+            disk_chunks: chunks(from, "chunks", bounds::DISK_CHUNKS)?,
             disks: from.number("disks")?,
             failed: from.number("disks")?,
             missed: from.number("disks")?,

@@ -9,36 +9,10 @@
 //! | 1 to 10 | when it was said, in seconds since 1970 by the host's clock |
 //! | rest | a record, or a list of records, as the key says |
 
+use crate::bounds::{ADVICE_MAX, DATASTORES_EACH, DISKS_EACH, PART_MAX, VERSION};
 use crate::codec::{PartError, Reader, Writer};
 use crate::{AdviceWord, DatastoreWord, DiskWord, HostWord, PartKind, UnixSeconds};
 use alloc::vec::Vec;
-
-/// The version that is written, and the only one that is read.
-pub const VERSION: u8 = 1;
-
-/// The longest part, in bytes.
-pub const PART_MAX: usize = 32 << 10;
-
-/// Datastores in a chunk.
-pub const DATASTORES_EACH: usize = 16;
-
-/// Chunks of datastores that a host may have.
-pub(crate) const DATASTORE_CHUNKS: usize = 16;
-
-/// Datastores of a host that are told.
-pub const DATASTORES_MAX: usize = DATASTORES_EACH * DATASTORE_CHUNKS;
-
-/// Disks in a chunk.
-pub const DISKS_EACH: usize = 64;
-
-/// Chunks of disks that a host may have.
-pub(crate) const DISK_CHUNKS: usize = 64;
-
-/// Disks of a host that are told.
-pub const DISKS_MAX: usize = DISKS_EACH * DISK_CHUNKS;
-
-/// Moves that a host advises at once, as far as they are told.
-pub const ADVICE_MAX: usize = 32;
 
 const MAGIC: &[u8; 7] = b"HGFLEET";
 

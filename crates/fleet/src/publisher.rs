@@ -1,9 +1,7 @@
 //! Which parts of a host's summary are told now.
 
-use crate::part::{
-    ADVICE_MAX, DATASTORE_CHUNKS, DATASTORES_EACH, DISK_CHUNKS, DISKS_EACH, Header, Part, Summary,
-    chunks,
-};
+use crate::bounds::{ADVICE_MAX, DATASTORE_CHUNKS, DATASTORES_EACH, DISK_CHUNKS, DISKS_EACH};
+use crate::part::{Header, Part, Summary, chunks};
 use crate::steady::steady;
 use crate::{HostKey, PartKey, PartKind};
 use alloc::collections::BTreeMap;

@@ -1,12 +1,20 @@
 //! What other hosts have and do, as placement counts it.
 
-use super::told::counts;
 use headgate_control::{Elsewhere, Foreign, ForeignDisk};
 use headgate_fleet::{DiskWord, Evidence, HostKey, HostView, Model, Thousandths, View, Workload};
 use headgate_model::Name;
 use headgate_placement::{DeviceModel, Doubts, Outstanding, Permille, Slope, WorkloadProfile};
 use headgate_units::{Bytes, Iops, Nanos};
 use std::collections::BTreeMap;
+
+/// Whether what a host has counts in sums: it is there, or may be.
+pub(super) fn counts(host: &HostView<'_>) -> bool {
+    use headgate_fleet::HostState::{Running, Silent, Stopped, Unknown};
+    match host.state {
+        Running | Unknown => true,
+        Stopped | Silent => false,
+    }
+}
 
 fn permille(part: Thousandths) -> Permille {
     Permille(u32::try_from(part.0.min(1_000)).unwrap_or(1_000))

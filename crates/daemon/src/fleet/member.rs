@@ -1,8 +1,8 @@
 //! The thread that meets other hosts in etcd.
 
 use super::foreign::foreign;
+use super::shared::{FleetError, Shared, now, wall};
 use super::teller::Teller;
-use super::{FleetError, Shared, now, wall};
 use headgate_cluster::{EtcdError, EtcdWords, KeyChange, Reading, Servers};
 use headgate_control::Control;
 use headgate_fleet::{Found, KEPT, PREFIX, Part, PartKey, UnixSeconds, Write, period};

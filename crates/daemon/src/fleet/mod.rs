@@ -7,73 +7,29 @@
 
 mod foreign;
 mod member;
+mod shared;
 mod slow;
 mod summary;
 mod teller;
 mod told;
 
+pub use shared::{FleetError, Myself};
 pub use told::{DiskFilter, Machines};
 
 use crate::observe::Observer;
-use headgate_cluster::{EtcdError, Identity, Servers};
+use headgate_cluster::Servers;
 use headgate_control::Control;
 use headgate_fleet::{HostKey, View};
-use headgate_units::Nanos;
 use member::Member;
-use rustix::time::{ClockId, clock_gettime};
+use shared::{Meeting, Shared, State, lock, now};
 use slow::Slow;
-use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use teller::Teller;
-use thiserror::Error;
 
 /// How long the end of the thread is waited for: it says farewell, if etcd answers.
 const FAREWELL: Duration = Duration::from_secs(2);
-
-/// Why there is no view.
-#[derive(Debug, Error)]
-pub enum FleetError {
-    /// A thread cannot be started.
-    #[error("cannot start a thread for the view of all hosts: {0}")]
-    Thread(#[from] io::Error),
-    /// etcd cannot be used.
-    #[error("cannot prepare the view of all hosts: {0}")]
-    Etcd(#[from] EtcdError),
-}
-
-/// Where hosts meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meeting {
-    Etcd,
-    Nowhere,
-}
-
-/// What the threads share with whoever looks.
-struct Shared {
-    own: HostKey,
-    meeting: Meeting,
-    state: Mutex<State>,
-}
-
-struct State {
-    view: View,
-    /// What is wrong now.
-    error: Option<String>,
-    /// Another daemon has told something in this host's name: which one, and when.
-    duplicate: Option<(String, Nanos)>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-}
 
 /// The threads of a view: they end when `_stop` goes, and the one that talks to etcd says when it
 /// has.
@@ -88,15 +44,6 @@ pub struct Fleet {
     /// Without etcd this host looks at itself when it is asked.
     alone: Option<Mutex<Teller>>,
     threads: Mutex<Option<Threads>>,
-}
-
-/// What a host tells of itself besides what its control plane knows.
-#[derive(Clone, Debug)]
-pub struct Myself {
-    /// Who it is.
-    pub identity: Identity,
-    /// Where its API is, if others can reach it.
-    pub api: Option<String>,
 }
 
 impl Fleet {
@@ -162,15 +109,4 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// A clock that never goes back.
-fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
-}
-
-/// Seconds since 1970.
-fn wall() -> u64 {
-    u64::try_from(clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0)
 }

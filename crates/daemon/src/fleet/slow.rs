@@ -1,7 +1,7 @@
 //! What takes longer to find out: which storage datastores are, and what is advised.
 
 use super::foreign::elsewhere;
-use super::{Shared, now};
+use super::shared::{Shared, lock, now};
 use headgate_control::{Control, ControlError};
 use headgate_fleet::{ADVICE_MAX, AdviceWord, NOTE_MAX, clipped};
 use headgate_model::{Lookback, Name};
@@ -37,7 +37,7 @@ pub(super) struct Slow(Mutex<Found>);
 
 impl Slow {
     fn lock(&self) -> MutexGuard<'_, Found> {
-        super::lock(&self.0)
+        lock(&self.0)
     }
 
     /// Which storage a datastore is, as far as that is known.

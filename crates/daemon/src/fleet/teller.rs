@@ -1,8 +1,8 @@
 //! What this host tells, part by part.
 
+use super::shared::{Myself, Shared, wall};
 use super::slow::Slow;
 use super::summary::{Known, holdings};
-use super::{Myself, Shared, wall};
 use crate::observe::Observer;
 use headgate_control::Control;
 use headgate_fleet::{

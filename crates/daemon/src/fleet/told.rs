@@ -1,6 +1,8 @@
 //! The view of all hosts in the words of the API.
 
-use super::{Fleet, Meeting, State, now, wall};
+use super::Fleet;
+use super::foreign::counts;
+use super::shared::{Meeting, State, now, wall};
 use headgate_api::fleet::{
     CarriedOut, DatastoreAtHost, FleetAdvice, FleetAdvices, FleetDatastore, FleetDatastores,
     FleetDisk, FleetDisks, FleetView, FleetWaits, Host, HostState, Hosts, Told, UnreadableKey,
@@ -148,15 +150,6 @@ fn labelled<'a>(
     let mut all: Vec<Labelled<'a>> = view.hosts(now).filter_map(of).collect();
     all.sort_by(|a, b| a.label.cmp(b.label));
     all
-}
-
-/// Whether what a host has counts in sums: it is there, or may be.
-pub(super) fn counts(host: &HostView<'_>) -> bool {
-    use headgate_fleet::HostState::{Running, Silent, Stopped, Unknown};
-    match host.state {
-        Running | Unknown => true,
-        Stopped | Silent => false,
-    }
 }
 
 impl Fleet {

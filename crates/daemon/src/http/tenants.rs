@@ -107,8 +107,8 @@ impl Own {
         })
     }
 
-    /// Their machines in the view of all hosts: those that a rule names, wherever they are; those of
-    /// a user of this host here alone, for users of other hosts may be others.
+    /// Their machines in the view of all hosts: those that a rule names, wherever they are; those
+    /// of a user of this host here alone, for users of other hosts may be others.
     fn of_all_hosts(&self, tenant: &Tenant) -> Machines {
         match tenant {
             Tenant::Process(_) => {

@@ -1,9 +1,8 @@
 //! Whether this host is in the view of all hosts: from the command line, or the configuration.
 
 use super::api_tcp::{ApiTcpArgs, Configured};
-use super::{Config, DaemonError};
-use crate::fleet::{Fleet, Myself};
-use crate::http::Shown;
+use crate::fleet::{Fleet, FleetError, Myself};
+use crate::http::{Shown, TcpApiError};
 use crate::observe::Observer;
 use headgate_cluster::{Identity, Servers};
 use headgate_control::Control;
@@ -35,12 +34,12 @@ impl FleetArgs {
     /// Begins.
     pub(super) fn start(
         self,
-        config: &Config,
+        configured: Option<FleetMode>,
         (control, observer): (&Arc<Control>, &Arc<Observer>),
         myself: Myself,
         etcd: Option<&Servers>,
-    ) -> Result<Arc<Fleet>, DaemonError> {
-        let etcd = match self.fleet.or(config.fleet).unwrap_or_default() {
+    ) -> Result<Arc<Fleet>, FleetError> {
+        let etcd = match self.fleet.or(configured).unwrap_or_default() {
             FleetMode::Auto => etcd,
             FleetMode::Off => None,
         };
@@ -53,7 +52,7 @@ pub(super) fn myself(
     identity: Identity,
     api: &ApiTcpArgs,
     configured: Configured<'_>,
-) -> Result<Myself, DaemonError> {
+) -> Result<Myself, TcpApiError> {
     let api = match api.entrance(configured)? {
         // Every address of this host: its name is as good as any.
         Some((at, Shown::Certificate(_))) if at.ip().is_unspecified() => {

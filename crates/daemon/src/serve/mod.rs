@@ -32,7 +32,7 @@ use crate::announced::Taker;
 use crate::calibrate::Calibrator;
 use crate::demo::Demo;
 use crate::engine_plane::EnginePlane;
-use crate::fleet::FleetError;
+use crate::fleet::{Fleet, FleetError};
 use crate::http::{
     ApiGroups, ApiServer, App, MetricsServer, MetricsServerError, ServeError, TcpApiError,
     TcpApiServer,
@@ -262,8 +262,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let records = catalog.records();
     let leases = leases(etcd.as_ref(), &identity)?;
     let among_hosts = fleet::myself(identity.clone(), &args.api_tcp, configured(&config))?;
-    let myself = Myself { identity: identity.clone(), etcd: etcd.clone() };
-    let windows = Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)?;
+    let windows = windows(&plane, &identity, etcd.as_ref())?;
     let samples = Arc::new(samples(dir, &config)?);
     let parts = Parts {
         plane: plane.clone(),
@@ -283,7 +282,8 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     plane.listen(nbd, Some(Taker::shared(&control)))?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
-    let fleet = args.fleet.start(&config, (&control, &observer), among_hosts, etcd.as_ref())?;
+    let fleet =
+        args.fleet.start(config.fleet, (&control, &observer), among_hosts, etcd.as_ref())?;
     let app = App {
         fleet: fleet.clone(),
         calibrator: calibrator.clone(),
@@ -301,12 +301,10 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     signals.end_at_next();
     drop(demo);
     calibrator.cancel_all();
-    servers.stop();
-    fleet.stop();
+    servers.stop(&fleet);
     drop((observer, watchers));
     samples.flush();
-    drop(leases.resume);
-    drop(purger);
+    drop((leases.resume, purger));
     tell_end(control.shutdown());
     tell_last(&control, signal);
     records.settle();
@@ -342,11 +340,12 @@ impl HttpServers {
         Ok(HttpServers { api, tcp, metrics })
     }
 
-    /// Answers what is under way, and ends.
-    fn stop(self) {
+    /// Answers what is under way, and ends, the view of all hosts too.
+    fn stop(self, fleet: &Fleet) {
         drop(self.tcp);
         self.api.stop();
         drop(self.metrics);
+        fleet.stop();
     }
 }
 
@@ -377,6 +376,16 @@ fn tell_last(control: &Control, signal: impl Display) {
 fn samples(dir: &StateDir, config: &Config) -> Result<Samples, SamplesError> {
     let period = Duration::from_secs(u64::from(config.sample_seconds.unwrap_or(SAMPLE_SECONDS)));
     Samples::open(&dir.samples(), period)
+}
+
+/// The windows that follow the storage's latency.
+fn windows(
+    plane: &Arc<EnginePlane>,
+    identity: &Identity,
+    etcd: Option<&Servers>,
+) -> Result<Windows, DaemonError> {
+    let myself = Myself { identity: identity.clone(), etcd: etcd.cloned() };
+    Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)
 }
 
 /// Who serves which disk, by etcd where there is one.

@@ -44,9 +44,7 @@ impl HostCommand {
         let client = daemon.client()?;
         let hosts: Hosts = client.get("/v1/hosts")?;
         match self {
-            HostCommand::List { print } => {
-                print_value(out, print, &hosts, |hosts| hosts_text(hosts))
-            }
+            HostCommand::List { print } => print_value(out, print, &hosts, hosts_text),
             HostCommand::Show { host, print } => {
                 let host = find(&hosts.hosts, &host)?;
                 if print.json {
