@@ -161,9 +161,9 @@
 //!
 //! Beside a limit l a reservation catches up by l - r per second at most, so within H it makes good
 //! for a lateness of H·(l/r - 1). Of a disk that its limit held back more is not kept, but for
-//! twice [`Config::limit_slack`] and for what a stall was longer than b: a limit whose disk was
-//! late has room for all of it at once, a second later, and again a second later, and each time the
-//! reservations of others would wait (`docs/decisions/0117-late-beside-a-limit.md`).
+//! four times [`Config::limit_slack`] and for what a stall was longer than b: a limit whose disk
+//! was late has room for all of it at once, a second later, and again a second later, and each time
+//! the reservations of others would wait (`docs/decisions/0117-late-beside-a-limit.md`).
 //!
 //! In a shortage the others may all be in flight when a disk comes that was idle, and D says
 //! nothing: for b/2 after a dispatch by reservation a is as late as that was, at most b/2. One that

@@ -12,6 +12,11 @@ use crate::queue::Queued;
 use crate::rate::before;
 use crate::scheduler::Phase;
 
+/// For so many times [`Config::limit_slack`](crate::Config::limit_slack) a reservation may be late
+/// beside any limit. With three, one beside heavy competition loses 2 % of five seconds to who has
+/// just caught up; with six, others lose as much to it (decision 117).
+const SLACKS: u64 = 4;
+
 impl<R> MClock<R> {
     /// Queues a request of a disk behind the others of its stream.
     #[inline]
@@ -130,7 +135,7 @@ impl<R> MClock<R> {
 
     /// How late the reservation of a disk may be that its limit held back: as late as others, and
     /// no more than the limit l makes good for within a horizon H beside the reservation r, which
-    /// is H·(l/r - 1). Where that is less than twice the slack, it is that. Of a stall it is what
+    /// is H·(l/r - 1). Where that is less than four slacks, it is these. Of a stall it is what
     /// goes beyond b, for the limit itself keeps so much of it.
     ///
     /// A disk whose limit is its reservation is late for ever by what a long service cost it. It
@@ -149,7 +154,7 @@ impl<R> MClock<R> {
             return late;
         }
         let beyond = self.delivered.longest_stall(now).saturating_sub(self.config.debt_bound.0);
-        let least = self.config.anticipation.0.max(2 * self.config.limit_slack.0).max(beyond);
+        let least = self.config.anticipation.0.max(SLACKS * self.config.limit_slack.0).max(beyond);
         late.min(least.max((spare / u128::from(r)) as u64))
     }
 

@@ -48,7 +48,7 @@ impl Oracle {
             horizon * spare / reservation.rate,
             self.given.longest_stall(self.now, debt / 2) - debt,
             i128::from(self.config.anticipation.0),
-            2 * i128::from(self.config.limit_slack.0),
+            4 * i128::from(self.config.limit_slack.0),
         ];
         late.min(made_good.into_iter().max().unwrap())
     }
