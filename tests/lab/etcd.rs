@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 /// One server: alone, or a member of a cluster.
@@ -28,8 +29,14 @@ fn program() -> anyhow::Result<PathBuf> {
     found.context("there is no etcd: run tests/install")
 }
 
+/// A port that nobody listens on, below those that the kernel gives to whoever connects: one of
+/// these may be somebody's while the server is not running.
 fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let next = || first.wrapping_mul(31).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+    std::iter::repeat_with(|| 10_000 + next() % 20_000).find(is_free).context("a port is free")
 }
 
 fn url(scheme: &str, port: u16) -> String {

@@ -102,12 +102,15 @@ fn refusal(client: Client) -> String {
     }
 }
 
-/// Until it has elected itself and this client can use it.
+/// Until it has elected itself and this client can use it. Each attempt by another name: one that
+/// was given up may have been carried out, and its lease lasts for a minute.
 fn ready(client: impl Fn() -> Client) {
+    let mut attempts = 0..;
     until("an election", || {
+        let probe = format!("probe-{}", attempts.next()?);
         let mut leases = leases(client());
-        leases.acquire(Nanos::ZERO, "probe").ok()?;
-        leases.release("probe").ok()
+        leases.acquire(Nanos::ZERO, &probe).ok()?;
+        leases.release(&probe).ok()
     });
 }
 

@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -62,8 +63,14 @@ pub fn etcd() -> Option<Etcd> {
     Some(etcd)
 }
 
+/// A port that nobody listens on, below those that the kernel gives to whoever connects: one of
+/// these may be somebody's while the server is not running.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let next = || first.wrapping_mul(31).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+    std::iter::repeat_with(|| 10_000 + next() % 20_000).find(is_free).unwrap()
 }
 
 impl Etcd {
