@@ -83,8 +83,12 @@ fn catalog_files(daemon: &Headgate) -> anyhow::Result<Vec<PathBuf>> {
 fn is_copied(daemon: &Headgate) -> anyhow::Result<()> {
     wait_for("a copy of the catalog's last state", PATIENCE, || {
         let copies = fs::read_dir(daemon.state_dir().join("catalog.copies"));
-        let newest = copies.into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).max();
-        let Some(newest) = newest else { return Ok(None) };
+        let copies = copies.into_iter().flatten().filter_map(|e| Some(e.ok()?.path()));
+        // One that is being made has a name that is hidden.
+        let is_whole = |copy: &PathBuf| {
+            !copy.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+        };
+        let Some(newest) = copies.filter(is_whole).max() else { return Ok(None) };
         let bytes = fs::read(newest)?;
         let has = |name: &str| bytes.windows(name.len()).any(|part| part == name.as_bytes());
         Ok(DISKS.iter().all(|(disk, _)| has(disk)).then_some(()))
