@@ -258,6 +258,10 @@ fn a_disk_on_one_node_gets_its_shares_only_where_nodes_know_no_reservations() {
     });
 }
 
+/// What a disk may have beyond its reservation where most nodes have time to spare: 1 to 6 % were
+/// seen. Without counters it is 35 %.
+const EARLY: f64 = 0.1;
+
 #[test]
 fn a_slow_node_does_not_take_more_of_a_reservation_than_it_gives() {
     with_paced_lab(&[], |lab, pace| {
@@ -268,8 +272,11 @@ fn a_slow_node_does_not_take_more_of_a_reservation_than_it_gives() {
         near("c1", got[0].all, 800.0, 0.05)?;
         let all: f64 = got.iter().map(|got| got.all).sum();
         let left = all - got[0].all;
-        // Its part by shares is less than its reservation.
-        near("c2", got[1].all, (0.4 * left).max(1_000.0), 0.05)?;
+        // Its part by shares is less than its reservation. What the seven serve before it is due
+        // counts as by shares, so that the slow one gives some percent more by reservation.
+        let due = (0.4 * left).max(1_000.0);
+        near("c2", got[1].all, due, EARLY)?;
+        near("c3", got[2].all, left - due, EARLY * due / (left - due))?;
         ensure!(all >= 0.9 * 8.0 * 330.0, "{all:.0} of 2,640");
         Ok(())
     });
