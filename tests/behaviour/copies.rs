@@ -92,14 +92,14 @@ fn a_snapshot_is_of_one_instant_of_a_disk_that_is_written() {
 
 /// How many copies there may be at a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
+pub(crate) enum Room {
     ForMany,
     /// It is one device, or one export.
     ForOne,
 }
 
 /// Copies a disk there while a client counts on it: three times, and once when it rests.
-fn counts(daemon: &Headgate, disk: &str, to: &[&str], room: Room) -> anyhow::Result<()> {
+pub(crate) fn counts(daemon: &Headgate, disk: &str, to: &[&str], room: Room) -> anyhow::Result<()> {
     let counter = Counter { acknowledged: AtomicU64::new(0), stop: AtomicBool::new(false) };
     thread::scope(|scope| {
         let client = scope.spawn(|| {
@@ -146,7 +146,7 @@ fn counts(daemon: &Headgate, disk: &str, to: &[&str], room: Room) -> anyhow::Res
     tools::qemu_img_compare(&daemon.nbd_uri(disk), &daemon.nbd_uri(&format!("{disk}-idle")))
 }
 
-fn copy_of(daemon: &Headgate, copy: &str) -> anyhow::Result<serde_json::Value> {
+pub(crate) fn copy_of(daemon: &Headgate, copy: &str) -> anyhow::Result<serde_json::Value> {
     Ok(serde_json::from_str(&daemon.get(&format!("/v1/copies/{copy}"))?)?)
 }
 

@@ -33,6 +33,7 @@ mod moves_in_trouble;
 mod page;
 mod power;
 mod probes;
+mod reflink;
 mod remote;
 mod reports;
 mod reservations;

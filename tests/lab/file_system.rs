@@ -17,6 +17,10 @@ pub enum Kind {
     Ext4,
     /// Memory: images on it are mapped.
     Tmpfs,
+    /// The same as ext4, and files can share blocks. Of 300 MiB or more.
+    Xfs,
+    /// The same. Of 128 MiB or more.
+    Btrfs,
 }
 
 /// A mounted file system, until dropped.
@@ -34,6 +38,16 @@ fn run(program: &str, words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes and mounts one on a loop device.
+fn on_device(lab: &Lab, mib: u64, at: &str, kind: &str, words: &[&str]) -> anyhow::Result<Loop> {
+    let file = lab.dir().join(format!("small.{kind}"));
+    tools::sparse_file(&file, mib << 20)?;
+    run(&format!("mkfs.{kind}"), &[words, &[&file.to_string_lossy()]].concat())?;
+    let device = Loop::attach(&file).context("no loop device to be had")?;
+    run("mount", &["-t", kind, &device.0.to_string_lossy(), at])?;
+    Ok(device)
+}
+
 impl FileSystem {
     /// Makes and mounts one of so many MiB. Needs root.
     pub fn mount(lab: &Lab, kind: Kind, mib: u64) -> anyhow::Result<FileSystem> {
@@ -44,14 +58,9 @@ impl FileSystem {
                 run("mount", &["-t", "tmpfs", "-o", &format!("size={mib}M"), "tmpfs", &at])?;
                 None
             }
-            Kind::Ext4 => {
-                let file = lab.dir().join("small.ext4");
-                tools::sparse_file(&file, mib << 20)?;
-                run("mkfs.ext4", &["-q", "-F", "-m", "0", &file.to_string_lossy()])?;
-                let device = Loop::attach(&file).context("no loop device to be had")?;
-                run("mount", &["-t", "ext4", &device.0.to_string_lossy(), &at])?;
-                Some(device)
-            }
+            Kind::Ext4 => Some(on_device(lab, mib, &at, "ext4", &["-q", "-F", "-m", "0"])?),
+            Kind::Xfs => Some(on_device(lab, mib, &at, "xfs", &["-q", "-f", "-m", "reflink=1"])?),
+            Kind::Btrfs => Some(on_device(lab, mib, &at, "btrfs", &["-q", "-f"])?),
         };
         Ok(FileSystem { path, _device: device })
     }

@@ -2,7 +2,7 @@
 
 use super::change::Force;
 use super::types::DiskCreate;
-use headgate_model::{DiskPlacement, MovePace, Name, Policy};
+use headgate_model::{Blocks, DiskPlacement, MovePace, Name, Policy, Reflink};
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,10 @@ pub struct DiskCopy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub limit_bandwidth: Option<BytesPerSec>,
+    /// Whether it may use the disk's blocks, until either changes them; `auto` when absent: where
+    /// both are files of one file system that can share blocks, such as XFS or Btrfs.
+    #[serde(default)]
+    pub reflink: Reflink,
     /// Overbook the datastore if need be, and overwrite what a block device holds.
     #[serde(default)]
     pub force: Force,
@@ -146,6 +150,8 @@ pub struct Copy {
     /// The disk's size in bytes.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub size: Bytes,
+    /// Whether it is made of blocks of its own, or of those of the disk, until either changes them.
+    pub blocks: Blocks,
     /// How fast it was lately, in bytes per second; `null` when it does not copy.
     pub rate: Option<u64>,
     /// How long the rest takes at that rate, in seconds.

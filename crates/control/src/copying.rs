@@ -2,7 +2,7 @@
 
 use crate::speed::Speed;
 use headgate_api::copies::CopyState;
-use headgate_model::{MovePace, Name};
+use headgate_model::{Blocks, MovePace, Name};
 use headgate_units::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -22,6 +22,8 @@ pub(crate) struct Copying {
     pub(crate) copied: Option<Bytes>,
     /// What the copying may take.
     pub(crate) pace: MovePace,
+    /// What it is made of.
+    pub(crate) blocks: Blocks,
     /// How fast it was lately, by those who looked.
     pub(crate) speed: Arc<Mutex<Speed>>,
     /// When it began, in seconds since 1970.

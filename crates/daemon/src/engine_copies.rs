@@ -3,11 +3,12 @@
 use crate::engine_moves::{CLOSE, PATIENCE, not_begun};
 use crate::engine_parts::{Copying, failed};
 use crate::engine_plane::EnginePlane;
-use headgate_engine::{CopyGauge, CopyListener, CopySpec, CopyTerms, DiskId, Listening};
+use headgate_engine::{CopyGauge, CopyListener, CopySpec, CopyTerms, DiskId, Listening, Sharing};
 use headgate_mirror::changes::Changes;
 use headgate_mirror::instant::{Limits, Progress};
 use headgate_model::{
-    ChangesSince, CopyEvent, CopyOrder, DiskCopies, MovePace, Name, OpenDisk, PlaneError,
+    Blocks, ChangesSince, CopyEvent, CopyOrder, DiskCopies, MovePace, Name, OpenDisk, PlaneError,
+    Reflink,
 };
 use headgate_units::Bytes;
 use std::sync::Arc;
@@ -27,6 +28,10 @@ const LOOK: Duration = Duration::from_millis(5);
 fn listener(events: Sender<CopyEvent>) -> CopyListener {
     Box::new(move |event| {
         let event = match event {
+            headgate_engine::CopyEvent::Blocks(blocks) => CopyEvent::Blocks(match blocks {
+                headgate_engine::Blocks::Shared => Blocks::Shared,
+                headgate_engine::Blocks::Copied => Blocks::Copied,
+            }),
             headgate_engine::CopyEvent::Instant => CopyEvent::Instant,
             headgate_engine::CopyEvent::Ended(outcome) => CopyEvent::Ended(outcome),
             headgate_engine::CopyEvent::Released => CopyEvent::Released,
@@ -77,7 +82,7 @@ impl EnginePlane {
 
 impl DiskCopies for EnginePlane {
     fn begin_copy(&self, order: CopyOrder, events: Sender<CopyEvent>) -> Result<(), PlaneError> {
-        let CopyOrder { source, copy: mut opened, content, pace } = order;
+        let CopyOrder { source, copy: mut opened, content, pace, reflink } = order;
         let pace = pace.policy().for_scheduler().map_err(failed)?;
         let copy = opened.name.clone();
         let mut copies = self.copies.lock();
@@ -88,6 +93,10 @@ impl DiskCopies for EnginePlane {
         let target = self.open_storage(&copy.to_string(), &mut opened)?;
         let gauge = CopyGauge::default();
         let terms = CopyTerms {
+            sharing: match reflink {
+                Reflink::Auto => Sharing::WherePossible,
+                Reflink::Never => Sharing::Never,
+            },
             content,
             pace,
             limits: Limits { requests: REQUESTS, step: STEP, ..Limits::default() },

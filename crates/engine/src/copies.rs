@@ -5,13 +5,14 @@
 //! copied yet is read before ([`headgate_mirror::instant`]): that is charged to the disk, as the
 //! change is. The copy in order has a queue and a policy of its own on both datastores.
 
-use crate::copying::{CopyId, CopyTerms};
+use crate::copying::{Blocks, CopyId, CopyTerms, Sharing};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::ids::DiskId;
 use crate::shard::moving::{Beginning, Target};
 use headgate_mirror::instant::Progress;
 use headgate_qos::Policy;
+use headgate_units::Bytes;
 use std::fmt;
 
 /// A copy to begin.
@@ -34,26 +35,51 @@ impl fmt::Debug for CopySpec {
     }
 }
 
+/// What is shared at once. Changes of the disk wait for that: 15 ms where each block of 4 KiB lies
+/// apart.
+const SHARED_STEP: Bytes = Bytes::from_mib(4);
+
 impl Engine {
     /// Begins to copy a disk as of one instant while its clients use it. Everything else is told to
     /// the listener. Until it has said that the copy is released, no client can have the target.
+    /// Blocks where sharing is tried, for as long as the file system takes.
     ///
     /// # Errors
     /// [`EngineError::NoDisk`], [`EngineError::DiskBusy`] where the target has clients,
     /// [`EngineError::Move`]. Nothing has changed then.
     pub fn begin_copy(&self, spec: CopySpec) -> Result<CopyId, EngineError> {
-        let CopySpec { source, target, terms } = spec;
+        let CopySpec { source, target, mut terms } = spec;
+        let blocks = match terms.sharing {
+            Sharing::WherePossible => self.blocks_of_copy(source, target)?,
+            Sharing::Never => Blocks::Copied,
+        };
+        if blocks == Blocks::Shared {
+            terms.limits.step = SHARED_STEP;
+        }
         let begun = if source.shard == target.shard {
             let new = Beginning { source: source.key, target: Target::Here(target.key), terms };
-            self.call(source.shard, move |s| s.begin_copy(new))?
+            self.call(source.shard, move |s| s.begin_copy(new, blocks))?
         } else {
             let amounts = (terms.pace, terms.limits.steps);
             self.begin_beside(source, target, amounts, terms.patience, move |shard, target| {
-                shard.begin_copy(Beginning { source: source.key, target, terms })
+                shard.begin_copy(Beginning { source: source.key, target, terms }, Blocks::Copied)
             })?
         };
         let (index, serial) = begun?;
         Ok(CopyId { shard: source.shard, index, serial })
+    }
+
+    /// Whether the file system has the two share blocks. Who cannot be asked cannot.
+    fn blocks_of_copy(&self, source: DiskId, target: DiskId) -> Result<Blocks, EngineError> {
+        if source.shard != target.shard {
+            return Ok(Blocks::Copied);
+        }
+        let (from, to) = (source.key, target.key);
+        let images = self.call(source.shard, move |s| s.images_of_copy(from, to))??;
+        let can = images.is_some_and(|(source, target, size)| {
+            source.can_share_blocks(&target, size).unwrap_or(false)
+        });
+        Ok(if can { Blocks::Shared } else { Blocks::Copied })
     }
 
     /// Ends a copy. Its target is good for nothing.

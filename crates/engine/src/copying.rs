@@ -12,8 +12,30 @@ pub type CopyListener = Box<dyn FnMut(CopyEvent) -> Listening + Send>;
 /// Where a copy is.
 pub type CopyGauge = Gauge<Progress>;
 
+/// Whether a copy may use the blocks of its disk, until either changes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Where the file system of both can have files share blocks.
+    WherePossible,
+    /// All is copied.
+    Never,
+}
+
+/// What a copy is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocks {
+    /// The disk's blocks, until either changes them. What clients change meanwhile for the first
+    /// time, too.
+    Shared,
+    /// Blocks of its own.
+    Copied,
+}
+
 /// How a copy goes.
 pub struct CopyTerms {
+    /// Whether it may use the disk's blocks. What a step takes of them at once is
+    /// 4 MiB then, whatever the limits say.
+    pub sharing: Sharing,
     /// What the target holds now.
     pub content: TargetContent,
     /// What the copy in order is promised, and held to, on each of the two datastores. What a
@@ -35,6 +57,9 @@ pub enum CopyEvent {
     /// The instant has passed: what clients ask for from now on is not in the copy, and what they
     /// had an answer for is.
     Instant,
+    /// What it is made of from now on: of copied blocks, until something else is said. A file
+    /// system may refuse to share some, and then the rest is copied.
+    Blocks(Blocks),
     /// The copy has ended.
     Ended(Outcome),
     /// It is over for the engine, too: nothing uses the target any more.

@@ -41,7 +41,7 @@ mod waits;
 pub use backend::file::{Caching, ImageError};
 pub use backend::{BackendSpec, Image, StripeMember};
 pub use copies::CopySpec;
-pub use copying::{CopyEvent, CopyGauge, CopyId, CopyListener, CopyTerms};
+pub use copying::{Blocks, CopyEvent, CopyGauge, CopyId, CopyListener, CopyTerms, Sharing};
 pub use engine::{DatastoreSpec, DiskSpec, Engine, EngineConfig, Pin, ShardGroup};
 pub use error::{EngineError, MoveError, ResizeError, ShardGone, WINDOW_MAX};
 pub use groups::DiskGroups;

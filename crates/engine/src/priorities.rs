@@ -21,7 +21,7 @@ impl Priorities {
             Op::Write(_) if field == Ioprio::JOURNAL => IoKind::Journal,
             Op::Write(_) | Op::PlacedWrite | Op::WriteZeroes { .. } => IoKind::Write,
             Op::Discard => IoKind::Discard,
-            Op::Read | Op::Splice | Op::BlockStatus | Op::Cache => IoKind::Read,
+            Op::Read | Op::Splice | Op::BlockStatus | Op::Cache | Op::Share => IoKind::Read,
         };
         let bytes = if request.op.is_transfer() { request.len } else { 0 };
         Io { bytes: Bytes(bytes), position: request.offset, priority: self.map.given(field), kind }

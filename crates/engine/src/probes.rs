@@ -20,7 +20,7 @@ use headgate_qos::Phase;
 use headgate_units::Nanos;
 
 /// A read is 0, a write 1, a flush 2, a discard 3, a write of zeroes 4, a query of extents 5,
-/// advice to read ahead 6.
+/// advice to read ahead 6, the sharing of blocks with a copy 7.
 fn op(op: Op) -> u32 {
     match op {
         Op::Read | Op::Splice => 0,
@@ -30,6 +30,7 @@ fn op(op: Op) -> u32 {
         Op::WriteZeroes { .. } => 4,
         Op::BlockStatus => 5,
         Op::Cache => 6,
+        Op::Share => 7,
     }
 }
 

@@ -68,6 +68,9 @@ pub enum Op {
     /// The client will soon read the range. Advice: a backend that bypasses the page cache ignores
     /// it.
     Cache,
+    /// The disk that this one is being copied to takes the range's blocks: both use the same
+    /// storage until either changes it. Only a copy asks for that.
+    Share,
 }
 
 impl Op {
@@ -90,7 +93,7 @@ impl Op {
     pub(crate) fn is_change(self) -> bool {
         match self {
             Op::Write(_) | Op::PlacedWrite | Op::Discard | Op::WriteZeroes { .. } => true,
-            Op::Read | Op::Splice | Op::Flush | Op::BlockStatus | Op::Cache => false,
+            Op::Read | Op::Splice | Op::Flush | Op::BlockStatus | Op::Cache | Op::Share => false,
         }
     }
 
@@ -166,7 +169,7 @@ impl Request {
     pub(crate) fn device_io(&self, base: u64) -> DeviceIo {
         let (kind, bytes) = match self.op {
             Op::Read | Op::Splice => (IoKind::Read, self.len),
-            Op::BlockStatus | Op::Cache => (IoKind::Read, 0),
+            Op::BlockStatus | Op::Cache | Op::Share => (IoKind::Read, 0),
             Op::Write(_) | Op::PlacedWrite | Op::WriteZeroes { unmap: Unmap::MustNot, .. } => {
                 (IoKind::Write, self.len)
             }

@@ -4,6 +4,7 @@ use crate::{MovePace, Name, OpenDisk, PlaneError};
 use headgate_mirror::TargetContent;
 use headgate_mirror::changes::{ChangedBlocks, Changes};
 use headgate_mirror::instant::{Outcome, Progress};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -19,11 +20,39 @@ pub struct CopyOrder {
     pub content: TargetContent,
     /// What is copied in order may take.
     pub pace: MovePace,
+    /// Whether it may use the disk's blocks.
+    pub reflink: Reflink,
+}
+
+/// Whether a copy may use the blocks of its disk, until either changes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Reflink {
+    /// Where both are files of one file system that can share blocks.
+    #[default]
+    Auto,
+    /// All is copied.
+    Never,
+}
+
+/// What a copy is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Blocks {
+    /// Blocks of its own.
+    #[default]
+    Copied,
+    /// The disk's blocks, until either changes them.
+    Shared,
 }
 
 /// What a copy under way tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyEvent {
+    /// What it is made of from now on: of copied blocks, until something else is said.
+    Blocks(Blocks),
     /// The instant has passed.
     Instant,
     /// The copy has ended.

@@ -33,7 +33,7 @@ pub use class::{ClassRecord, FieldSource, PlannedRecord, sources};
 pub use connection::{
     Connection, ConnectionState, PolicyAnswer, PolicyAnswers, ReceivedIos, ServerConnection,
 };
-pub use copies::{ChangesSince, CopyEvent, CopyOrder, DiskCopies};
+pub use copies::{Blocks, ChangesSince, CopyEvent, CopyOrder, DiskCopies, Reflink};
 pub use data_plane::{CutOff, DataPlane, LiveDisk, NotResized, Period, Probe, ShardWaits, Stall};
 pub use lookback::{Lookback, UnknownLookback};
 pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace, MoveRecord, MoveStep};

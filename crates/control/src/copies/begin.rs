@@ -11,12 +11,14 @@ use crate::{Control, ControlError, Model, Service, block_device, clock, crash, i
 use headgate_api::copies::{Copy, DiskCopy};
 use headgate_api::types::{Changed, DiskCreate, Force};
 use headgate_mirror::Operation;
-use headgate_model::{Backend, CopyOrder, DiskRecord, MovePace, Name, Origin, Policy, Writes};
+use headgate_model::{
+    Backend, Blocks, CopyOrder, DiskRecord, MovePace, Name, Origin, Policy, Reflink, Writes,
+};
 use headgate_units::Bytes;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use tracing::info;
+use tracing::{info, warn};
 
 /// How long the making of the storage may take.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -26,6 +28,13 @@ const PATIENCE: Duration = Duration::from_secs(45);
 const DRAIN: Duration = Duration::from_secs(20);
 #[cfg(test)]
 const DRAIN: Duration = Duration::from_millis(200);
+
+/// How a disk is to be copied.
+#[derive(Clone, Copy)]
+struct Manner {
+    pace: MovePace,
+    reflink: Reflink,
+}
 
 /// A copy that the data path has begun.
 struct Begun {
@@ -70,7 +79,7 @@ impl Control {
             new.datastore = Some(self.place(&new, None)?.0);
         }
         let copy = new.name.clone();
-        let pace = request.pace();
+        let manner = Manner { pace: request.pace(), reflink: request.reflink };
         let target = datastore_of(&new)?;
         let backend = self.model().datastore(&target)?.record.backend.clone();
         let planned = match backend {
@@ -81,7 +90,7 @@ impl Control {
                 self.find_export(&target, &new)?;
                 let me = self.me.upgrade().ok_or_else(ControlError::stopping)?;
                 let creation = Creation::new(me, copy.clone());
-                Some(self.plan_copy(creation, source, new.clone(), (None, None), pace)?)
+                Some(self.plan_copy(creation, source, new.clone(), (None, None), manner)?)
             }
         };
         drop(turn);
@@ -91,9 +100,9 @@ impl Control {
             move |control, ticket| {
                 let (planned, found) = match planned {
                     Some(planned) => (planned, None),
-                    None => control.look_and_plan_copy(&from, new, pace, ticket)?,
+                    None => control.look_and_plan_copy(&from, new, manner, ticket)?,
                 };
-                control.begin_copy(&from, planned, found, pace, ticket)
+                control.begin_copy(&from, planned, found, manner, ticket)
             }
         })?;
         self.await_instant(&copy, watch)?;
@@ -120,7 +129,7 @@ impl Control {
         &self,
         source: &Name,
         new: DiskCreate,
-        pace: MovePace,
+        manner: Manner,
         ticket: &Ticket,
     ) -> Result<(Planned, Option<Found>), ControlError> {
         let me = self.me.upgrade().ok_or_else(ControlError::stopping)?;
@@ -134,7 +143,7 @@ impl Control {
             }
             None => None,
         };
-        let planned = self.plan_copy(creation, source, new, (found.as_ref(), device), pace)?;
+        let planned = self.plan_copy(creation, source, new, (found.as_ref(), device), manner)?;
         Ok((planned, found))
     }
 
@@ -159,7 +168,7 @@ impl Control {
         source: &Name,
         new: DiskCreate,
         (found, device): (Option<&Found>, Option<Bytes>),
-        pace: MovePace,
+        manner: Manner,
     ) -> Result<Planned, ControlError> {
         let began = clock::seconds_since_1970();
         let (copy, origin) = (new.name.clone(), Origin { disk: source.clone(), at: began });
@@ -171,7 +180,8 @@ impl Control {
             phase: Phase::Preparing,
             instant: None,
             copied: None,
-            pace,
+            pace: manner.pace,
+            blocks: Blocks::default(),
             speed: Default::default(),
             began,
         };
@@ -192,11 +202,11 @@ impl Control {
         source: &Name,
         planned: Planned,
         found: Option<Found>,
-        pace: MovePace,
+        manner: Manner,
         ticket: &Ticket,
     ) -> Result<Begun, ControlError> {
         let copy = planned.record.name.clone();
-        let begun = self.make_and_begin(source, planned, found, pace, ticket);
+        let begun = self.make_and_begin(source, planned, found, manner, ticket);
         if let Err(e) = &begun {
             self.forget_copy_of(&copy, Some(e.to_string()));
         }
@@ -208,7 +218,7 @@ impl Control {
         source: &Name,
         planned: Planned,
         found: Option<Found>,
-        pace: MovePace,
+        manner: Manner,
         ticket: &Ticket,
     ) -> Result<Begun, ControlError> {
         let Planned { mut creation, record, backend, mut warnings } = planned;
@@ -231,7 +241,7 @@ impl Control {
             return Err(ControlError::Cut { name: record.datastore, reason });
         }
         let (events, heard) = channel();
-        let order = self.order_of_copy(source, &record, (&backend, directory, found), pace)?;
+        let order = self.order_of_copy(source, &record, (&backend, directory, found), manner)?;
         self.set_phase_of_copy(&copy, Phase::UnderWay);
         let opened = match record.writes {
             Writes::Refused => self.open_changes(source, record.size),
@@ -250,7 +260,7 @@ impl Control {
         source: &Name,
         record: &DiskRecord,
         (backend, directory, found): (&Backend, Option<PathBuf>, Option<Found>),
-        pace: MovePace,
+        manner: Manner,
     ) -> Result<CopyOrder, ControlError> {
         let shares = self.model().disk(source)?.record.policy.shares;
         let (image, content) = targets::image_and_content(&record.name, backend, directory);
@@ -263,7 +273,8 @@ impl Control {
         let session = found.and_then(|found| found.session);
         let remote = remote::disk(&filled, backend, session, &self.leases)?;
         let copy = self.open_request(&filled, image, remote);
-        Ok(CopyOrder { source: source.clone(), copy, content, pace })
+        let Manner { pace, reflink } = manner;
+        Ok(CopyOrder { source: source.clone(), copy, content, pace, reflink })
     }
 
     /// Waits for the instant, and leaves the rest to a thread.
@@ -295,6 +306,20 @@ impl Control {
     pub(super) fn set_phase_of_copy(&self, copy: &Name, phase: Phase) {
         if let Some(copying) = self.model_mut().copies.get_mut(copy) {
             copying.phase = phase;
+        }
+    }
+
+    /// The data path says what a copy is made of from now on.
+    pub(super) fn note_blocks(&self, copy: &Name, blocks: Blocks) {
+        if let Some(copying) = self.model_mut().copies.get_mut(copy) {
+            copying.blocks = blocks;
+        }
+        match blocks {
+            Blocks::Shared => info!(%copy, "the copy shares blocks with its disk (reflink)"),
+            Blocks::Copied => warn!(
+                %copy,
+                "the file system shares no more blocks of the copy and its disk: the rest is copied"
+            ),
         }
     }
 

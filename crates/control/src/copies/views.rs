@@ -22,6 +22,7 @@ impl Control {
             instant: copying.instant,
             copied,
             size: copying.size,
+            blocks: copying.blocks,
             rate: speed.rate(),
             seconds_left: speed.time_for(left),
             shares: copying.pace.shares,

@@ -74,6 +74,10 @@ impl Watch {
     fn run(mut self, told: &Sender<Result<(), String>>) {
         let outcome = loop {
             match self.events.recv() {
+                Ok(CopyEvent::Blocks(blocks)) => {
+                    let Some(control) = self.control.upgrade() else { return };
+                    control.note_blocks(&self.record.name, blocks);
+                }
                 Ok(CopyEvent::Instant) => {
                     let Some(control) = self.control.upgrade() else { return };
                     control.note_instant(&self.record.name);

@@ -37,7 +37,7 @@ impl MemoryPlane {
             CopyEvent::Instant => State::Copying,
             CopyEvent::Ended(Outcome::Complete) => State::Complete,
             CopyEvent::Ended(_) => State::GivenUp,
-            CopyEvent::Released => one.state,
+            CopyEvent::Blocks(_) | CopyEvent::Released => one.state,
         };
         let _ = one.events.send(event);
     }

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::execute::{Execute, Opening, Refused};
 use super::file::File;
 use super::storage::{Source, Storage};
-use crate::request::{Extent, ExtentKind, Op};
+use crate::request::{Extent, ExtentKind, IoError, Op};
 use headgate_qos::SchedulerKind;
 
 /// No storage. A disk with a file keeps it open and locked, and never reads or writes it.
@@ -49,10 +49,11 @@ impl Execute for Null {
         if slot.request.op == Op::BlockStatus {
             slot.extents.push(Extent { len: slot.request.len, kind: ExtentKind::Hole });
         }
+        let result = if slot.request.op == Op::Share { Err(IoError::Unsupported) } else { Ok(()) };
         if slot.request.op.moves_data() {
             let (bytes, weight) = (slot.request.len, if ctx.polled { 1 } else { ZEROES_PER_READ });
             ctx.moved(bytes, weight);
         }
-        ctx.end_party(key, Ok(()));
+        ctx.end_party(key, result);
     }
 }

@@ -245,6 +245,7 @@ impl Shard {
             landing: None,
             resizing: Default::default(),
             successor: None,
+            shares_with: None,
         });
         if !store.groups.groups.is_empty() {
             let grouped = store.regroup(ctx.now, &ctx.tables, datastore);

@@ -504,7 +504,7 @@ pub(super) fn stats_op(op: Op) -> headgate_stats::Op {
         Op::Flush => headgate_stats::Op::Flush,
         Op::Discard => headgate_stats::Op::Discard,
         Op::WriteZeroes { .. } => headgate_stats::Op::WriteZeroes,
-        Op::BlockStatus | Op::Cache => headgate_stats::Op::Other,
+        Op::BlockStatus | Op::Cache | Op::Share => headgate_stats::Op::Other,
     }
 }
 

@@ -90,6 +90,7 @@ impl Rig {
             landing: None,
             resizing: Default::default(),
             successor: None,
+            shares_with: None,
         });
         key as u32
     }

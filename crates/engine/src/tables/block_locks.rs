@@ -42,7 +42,7 @@ pub(crate) fn written(request: &Request) -> Option<(u64, u64)> {
         Op::Write(_) | Op::PlacedWrite | Op::Discard | Op::WriteZeroes { .. } => {
             Some((request.offset, request.len))
         }
-        Op::Read | Op::Splice | Op::Flush | Op::BlockStatus | Op::Cache => None,
+        Op::Read | Op::Splice | Op::Flush | Op::BlockStatus | Op::Cache | Op::Share => None,
     }
 }
 

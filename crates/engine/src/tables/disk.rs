@@ -53,6 +53,8 @@ pub(crate) struct ShardDisk {
     pub resizing: SizeChange,
     /// What its clients' ports hang on, if that is another disk: it moves, or has moved.
     pub successor: Option<Successor>,
+    /// The copy of it that takes its blocks, while it is being made.
+    pub shares_with: Option<u32>,
 }
 
 /// Whether a disk's storage is being given another size.
@@ -192,6 +194,7 @@ mod tests {
             landing: None,
             resizing: Default::default(),
             successor: None,
+            shares_with: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The machine behind a front: that of a live move, or that of a copy as of one instant. What the
 //! two have in common is here, for whoever carries out what they ask.
 
-use crate::copying::{CopyEvent, CopyGauge, CopyListener};
+use crate::copying::{Blocks, CopyEvent, CopyGauge, CopyListener};
 use crate::moving::{Listening, MoveEvent, MoveGauge, MoveListener};
 use headgate_mirror::instant::{self, PointInTime};
 use headgate_mirror::{
@@ -323,6 +323,14 @@ impl Machine {
         match self {
             Machine::Move(_) => Listening::Yes,
             Machine::Copy(one) => (one.listener)(CopyEvent::Instant),
+        }
+    }
+
+    /// Tells what a copy is made of from now on.
+    pub(crate) fn tell_of_blocks(&mut self, blocks: Blocks) -> Listening {
+        match self {
+            Machine::Move(_) => Listening::Yes,
+            Machine::Copy(one) => (one.listener)(CopyEvent::Blocks(blocks)),
         }
     }
 

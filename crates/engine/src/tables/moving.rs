@@ -37,7 +37,7 @@ pub(crate) struct Moving {
     pub elders: Elders,
     pub clients: Slab<ClientRequest>,
     /// What each step of the copy holds.
-    pub steps: Vec<Option<PageBuffer>>,
+    pub steps: Vec<Held>,
     /// Requests that the front has dispatched and the machine does not know yet.
     pub waiting: VecDeque<u32>,
     /// Bytes of the writes among `clients`.
@@ -74,6 +74,28 @@ impl Senders {
 
     pub(crate) fn all(&self) -> [u32; 4] {
         [self.source, self.source_copy, self.target, self.target_copy]
+    }
+}
+
+/// What a step of the copy holds.
+pub(crate) enum Held {
+    Nothing,
+    /// What it has read, or reads.
+    Content(PageBuffer),
+    /// The target has the source's blocks.
+    Blocks,
+}
+
+impl Held {
+    /// A buffer of this length, which may be one that it has.
+    pub(crate) fn room(&mut self, len: usize) -> libc::iovec {
+        let mut held = match std::mem::replace(self, Held::Nothing) {
+            Held::Content(held) if held.len() >= len => held,
+            _ => PageBuffer::new(len),
+        };
+        let buffer = held.buffer(len);
+        *self = Held::Content(held);
+        buffer
     }
 }
 

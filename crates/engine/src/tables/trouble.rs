@@ -128,7 +128,7 @@ impl Trouble {
         let Some(kind) = error.kind() else { return false };
         let through = match op {
             Op::Read | Op::Splice => return self.policy.reads == HoldReads::Always,
-            Op::Flush | Op::BlockStatus | Op::Cache => return false,
+            Op::Flush | Op::BlockStatus | Op::Cache | Op::Share => return false,
             Op::Discard | Op::PlacedWrite => false,
             Op::Write(durability) | Op::WriteZeroes { durability, .. } => {
                 durability == Durability::Fua
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn what_may_tell_of_lost_data_is_never_tried_again() {
         for access in [Access::Direct, Access::Cached] {
-            for op in [Op::Flush, Op::BlockStatus, Op::Cache] {
+            for op in [Op::Flush, Op::BlockStatus, Op::Cache, Op::Share] {
                 assert!(!held(ALL, op, EIO, access) && !held(ALL, op, IoError::NoSpace, access));
             }
         }

@@ -570,7 +570,7 @@ impl Harness {
                 }
             }
             Op::Discard | Op::WriteZeroes { .. } => range.fill(0),
-            Op::Flush | Op::Cache | Op::Splice | Op::PlacedWrite => {}
+            Op::Flush | Op::Cache | Op::Splice | Op::PlacedWrite | Op::Share => {}
             Op::BlockStatus => {
                 let kind = |block: &[u8]| {
                     if block.iter().all(|&byte| byte == 0) {

@@ -6,13 +6,13 @@ use super::migrate::span;
 use super::output::{Align, Table, date, or_dash, print_value, warnings};
 use super::policy::PolicyArgs;
 use super::values::{OrNone, force};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use headgate_api::client::Client;
 use headgate_api::copies::{Copy, CopyState, DiskCopy};
 use headgate_api::pace::PacePatch;
 use headgate_api::types::{Changed, Disk};
 use headgate_daemon::serve::signals::Signals;
-use headgate_model::{DiskPlacement, Name, Policy};
+use headgate_model::{Blocks, DiskPlacement, Name, Policy, Reflink};
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -34,9 +34,29 @@ struct Pace {
     /// Maximum bandwidth of the copying in bytes per second, such as 50M, or 'none'
     #[arg(long, value_name = "BYTES")]
     copy_bandwidth: Option<OrNone<BytesPerSec>>,
+    /// Whether the copy may use the disk's blocks, until either changes them: where both are files
+    /// of one file system that can share blocks, such as XFS or Btrfs, or never [default: auto]
+    #[arg(long, value_name = "WHEN")]
+    reflink: Option<ReflinkArg>,
     /// Do not wait for the end: the command returns when the instant has passed
     #[arg(long)]
     detach: bool,
+}
+
+/// [`Reflink`] on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReflinkArg {
+    Auto,
+    Never,
+}
+
+impl From<ReflinkArg> for Reflink {
+    fn from(arg: ReflinkArg) -> Reflink {
+        match arg {
+            ReflinkArg::Auto => Reflink::Auto,
+            ReflinkArg::Never => Reflink::Never,
+        }
+    }
 }
 
 impl Pace {
@@ -128,6 +148,11 @@ impl CopyDisk {
         }
         if let Some(copy) = self.change {
             let patch = self.pace.patch();
+            if self.pace.reflink.is_some() {
+                return Err(CliError::Usage(
+                    "--reflink is for a copy that begins: one under way goes on as it began".into(),
+                ));
+            }
             if patch == PacePatch::default() {
                 return Err(CliError::Usage(
                     "give with --change what the copying may take: --copy-shares, --copy-limit, \
@@ -171,6 +196,7 @@ impl Snapshot {
 }
 
 fn request(name: Name, pace: &Pace) -> DiskCopy {
+    let reflink = pace.reflink.map(Reflink::from).unwrap_or_default();
     let pace = pace.patch();
     DiskCopy {
         name,
@@ -183,6 +209,7 @@ fn request(name: Name, pace: &Pace) -> DiskCopy {
         shares: pace.shares,
         limit: pace.limit.apply(None),
         limit_bandwidth: pace.limit_bandwidth.apply(None),
+        reflink,
         force: force(false),
     }
 }
@@ -250,8 +277,14 @@ fn words(one: &Copy) -> String {
     let when = one.instant.map(date).unwrap_or_default();
     match one.state {
         CopyState::Complete => format!(
-            "disk '{}' on datastore '{}' is disk '{}' as of {when}",
-            one.disk, one.datastore, one.source
+            "disk '{}' on datastore '{}' is disk '{}' as of {when}{}",
+            one.disk,
+            one.datastore,
+            one.source,
+            match one.blocks {
+                Blocks::Shared => ", and shares its blocks until either changes them",
+                Blocks::Copied => "",
+            }
         ),
         _ => format!(
             "disk '{}' is being copied as of {when} to disk '{}' on datastore '{}': 'headgate disk \
@@ -275,6 +308,7 @@ fn table(copies: &[Copy]) -> String {
         ("DATASTORE", Align::Left),
         ("COPIED", Align::Right),
         ("SIZE", Align::Right),
+        ("BLOCKS", Align::Left),
         ("RATE", Align::Right),
         ("LEFT", Align::Right),
         ("AS OF", Align::Left),
@@ -288,6 +322,11 @@ fn table(copies: &[Copy]) -> String {
             one.datastore.to_string(),
             one.copied.to_string(),
             one.size.to_string(),
+            match one.blocks {
+                Blocks::Shared => "shared",
+                Blocks::Copied => "copied",
+            }
+            .to_owned(),
             or_dash(one.rate.map(|rate| format!("{}/s", Bytes(rate)))),
             or_dash(one.seconds_left.map(span)),
             or_dash(one.instant.map(date)),
@@ -306,7 +345,7 @@ mod tests {
             "disk": "snap", "source": "db0", "datastore": "fast", "state": "copying",
             "instant": 1_764_064_800, "copied": 1_073_741_824, "size": 10_737_418_240_u64,
             "rate": 10_485_760, "seconds_left": 922, "shares": 100, "limit": null,
-            "limit_bandwidth": null, "waiting": 0, "began": 1_764_064_800, "ended": null, "reason": null
+            "limit_bandwidth": null, "blocks": "copied", "waiting": 0, "began": 1_764_064_800, "ended": null, "reason": null
         });
         for (key, value) in changes.as_object().unwrap() {
             all[key] = value.clone();
@@ -321,7 +360,9 @@ mod tests {
         assert!(words(&going).contains("is being copied as of 2025-"), "{}", words(&going));
         let text = table(&[going]);
         assert!(
-            text.contains("snap  db0  copying  fast        1 GiB  10 GiB  10 MiB/s  16 min"),
+            text.contains(
+                "snap  db0  copying  fast        1 GiB  10 GiB  copied  10 MiB/s  16 min"
+            ),
             "{text}"
         );
         let done = one(serde_json::json!({"state": "complete"}));

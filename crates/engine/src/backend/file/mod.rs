@@ -10,6 +10,7 @@
 //! - [`shared`]: a second handle on a file, for what blocks.
 //! - `submission`: who hands operations to a file system that may block.
 //! - `stamps`: what file systems tell of changes of a file.
+//! - `reflink`: blocks that two files share.
 //! - [`io_scheduler`]: priorities for the kernel's own IO scheduler.
 
 pub(crate) mod bounce;
@@ -20,11 +21,12 @@ pub(crate) mod io_scheduler;
 mod lock;
 pub(crate) mod mapping;
 pub(crate) mod pages;
+mod reflink;
 pub(crate) mod shared;
 mod stamps;
 mod steps;
 mod submission;
-mod tenure;
+pub(crate) mod tenure;
 mod without_links;
 
 use super::context::Context;

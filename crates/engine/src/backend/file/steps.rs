@@ -2,6 +2,7 @@
 
 use super::bounce::{BOUNCE, Bounce};
 use super::inline::{self, flags};
+use super::shared::SharedImage;
 use super::submission::Submission;
 use super::tenure::Fencing;
 use crate::backend::context::Context;
@@ -58,6 +59,7 @@ pub(crate) fn issue(ctx: &mut Context, key: u32) {
             return ctx.end_party(key, Err(IoError::Unsupported));
         }
         (Step::Main, Op::BlockStatus) => return ask_extents(ctx, key),
+        (Step::Main, Op::Share) => return share_blocks(ctx, key),
         (Step::Main, Op::Cache) => {
             if access == Access::Direct {
                 return ctx.end_party(key, Ok(()));
@@ -175,22 +177,63 @@ pub(super) fn on_kernel(ctx: &mut Context, key: u32, result: i32) {
     ctx.end_party(key, Ok(()));
 }
 
+/// A second handle on the image of a disk.
+fn handle_on(ctx: &Context, disk: Option<u32>) -> std::io::Result<SharedImage> {
+    let disk = disk.and_then(|disk| ctx.tables.disks.get(disk as usize));
+    let file = disk.and_then(|disk| disk.storage.file());
+    file.ok_or(std::io::ErrorKind::Unsupported)?.image.share()
+}
+
 /// Finding extents may block on the file system's metadata: a worker does it.
 fn ask_extents(ctx: &mut Context, key: u32) {
     let slot = &ctx.tables.slots[key];
     let (offset, len) = (slot.request.offset, slot.request.len);
-    let shared = file_of(ctx, key).map(|file| file.image.share());
-    let image = match shared.unwrap_or_else(|| Err(std::io::ErrorKind::Unsupported.into())) {
+    let image = match handle_on(ctx, Some(slot.disk)) {
         Ok(image) => image,
         Err(e) => return ctx.end_party(key, Err(errno(&e))),
     };
+    on_worker(
+        ctx,
+        key,
+        move || image.extents(offset, len),
+        move |ctx: &mut Context, extents| {
+            ctx.tables.slots[key].extents = extents;
+        },
+    );
+}
+
+/// So may the sharing of blocks, and it writes what of them is in memory.
+fn share_blocks(ctx: &mut Context, key: u32) {
+    let slot = &ctx.tables.slots[key];
+    let (offset, len) = (slot.request.offset, slot.request.len);
+    let copy = ctx.tables.disks[slot.disk as usize].shares_with;
+    let handles = handle_on(ctx, Some(slot.disk)).and_then(|own| Ok((own, handle_on(ctx, copy)?)));
+    match handles {
+        Ok((own, copy)) => {
+            on_worker(
+                ctx,
+                key,
+                move || own.share_blocks(&copy, offset, len),
+                |_: &mut Context, ()| (),
+            );
+        }
+        Err(e) => ctx.end_party(key, Err(errno(&e))),
+    }
+}
+
+/// Has the worker do what may block for a request, and ends it.
+fn on_worker<T: Send + 'static>(
+    ctx: &mut Context,
+    key: u32,
+    job: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+    then: impl FnOnce(&mut Context, T) + Send + 'static,
+) {
     let answer = ctx.outlet.clone();
     let job = Box::new(move || {
-        let found = image.extents(offset, len);
+        let done = job();
         // A shard that is gone needs no answer.
         let _ = answer.send(Box::new(move |ctx: &mut Context| {
-            let slot = &mut ctx.tables.slots[key];
-            let result = found.map(|extents| slot.extents = extents).map_err(|e| errno(&e));
+            let result = done.map(|done| then(ctx, done)).map_err(|e| errno(&e));
             ctx.end_party(key, result);
         }));
     });

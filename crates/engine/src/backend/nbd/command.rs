@@ -74,7 +74,7 @@ pub(crate) fn next(op: Op, step: Step, left: u64, offer: Offer) -> Next {
         }
         // Advice, and a question to which "all data" is always a true answer.
         (_, Op::Cache | Op::BlockStatus) => Next::End(Ok(())),
-        (_, Op::Splice | Op::PlacedWrite) => Next::End(Err(IoError::Unsupported)),
+        (_, Op::Splice | Op::PlacedWrite | Op::Share) => Next::End(Err(IoError::Unsupported)),
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::far::Way;
 use crate::backend::Backend;
+use crate::backend::file::shared::SharedImage;
+use crate::backend::file::tenure::Fencing;
 use crate::backend::moving::Moving as ToMachine;
 use crate::backend::nbd::loss::LossEpoch;
-use crate::backend::storage::Storage;
-use crate::copying::CopyTerms;
+use crate::backend::storage::{OpenFile, Storage};
+use crate::copying::{Blocks, CopyTerms};
 use crate::error::{EngineError, MoveError};
 use crate::moving::MoveTerms;
 use crate::request::DiskInfo;
@@ -16,7 +18,7 @@ use crate::tables::disk::{ShardDisk, Successor};
 use crate::tables::lane::Queues;
 use crate::tables::lateness::Lateness;
 use crate::tables::machine::{Copy, Machine, Move};
-use crate::tables::moving::{Elders, Moving, Permit, Reach, Senders, Stage};
+use crate::tables::moving::{Elders, Held, Moving, Permit, Reach, Senders, Stage};
 use crate::tables::port::{MovePart, PortState, Sender};
 use crate::tables::queue_slots::QueueSlots;
 use crate::tables::streams::Streams;
@@ -97,15 +99,44 @@ impl Shard {
     pub(crate) fn begin_copy(
         &mut self,
         new: Beginning<CopyTerms>,
+        blocks: Blocks,
     ) -> Result<(u32, u64), EngineError> {
         let Beginning { source, target, terms } = new;
         let size = self.check_sides(source, &target)?;
-        let CopyTerms { content, pace, limits, patience, gauge, listener } = terms;
+        let CopyTerms { sharing: _, content, pace, limits, patience, gauge, listener } = terms;
         let setup = instant::Setup { size, target: content, limits };
         let copy = PointInTime::new(setup).map_err(MoveError::CopySetup)?;
-        let machine = Machine::Copy(Copy::new(copy, gauge, listener));
+        let mut machine = Machine::Copy(Copy::new(copy, gauge, listener));
         let amounts = Amounts { pace, requests: limits.requests, steps: limits.steps, patience };
-        self.begin(source, target, machine, amounts)
+        let takes_blocks = match (&target, blocks) {
+            (Target::Here(target), Blocks::Shared) => Some(*target as u32),
+            _ => None,
+        };
+        if takes_blocks.is_some() {
+            // Without a listener it ends with the next word.
+            let _ = machine.tell_of_blocks(Blocks::Shared);
+        }
+        let begun = self.begin(source, target, machine, amounts)?;
+        self.core.ctx.tables.disks[source].shares_with = takes_blocks;
+        Ok(begun)
+    }
+
+    /// Handles on the images of a disk and of its copy, and the disk's size; `None` where they are
+    /// no files that could share blocks, or one may be taken from this host.
+    pub(crate) fn images_of_copy(
+        &self,
+        source: usize,
+        target: usize,
+    ) -> Result<Option<(SharedImage, SharedImage, u64)>, EngineError> {
+        let of = |key: usize| {
+            let disk = self.core.ctx.tables.disks.get(key).ok_or(EngineError::NoDisk)?;
+            let is_file = matches!(self.core.datastores[disk.datastore].backend, Backend::File(_));
+            let keeps = |file: &&OpenFile| file.image.tenure().fencing() == Fencing::Never;
+            let file = disk.storage.file().filter(keeps).filter(|_| is_file);
+            Ok::<_, EngineError>(file.and_then(|file| file.image.share().ok()))
+        };
+        let size = self.core.ctx.tables.disks.get(source).map_or(0, |disk| disk.info.size);
+        Ok(of(source)?.zip(of(target)?).map(|(source, target)| (source, target, size)))
     }
 
     /// Whether a disk can be copied to a target now. Returns its size.
@@ -158,7 +189,7 @@ impl Shard {
             stage: Stage::Preparing,
             elders: Elders::Perhaps,
             clients: Slab::new(),
-            steps: (0..amounts.steps).map(|_| None).collect(),
+            steps: (0..amounts.steps).map(|_| Held::Nothing).collect(),
             waiting: VecDeque::new(),
             writes: 0,
             ended: VecDeque::new(),
@@ -181,6 +212,7 @@ impl Shard {
         for disk in [moving.source, moving.target] {
             self.core.remove_copy(disk);
             self.core.ctx.tables.disks[disk as usize].moving = None;
+            self.core.ctx.tables.disks[disk as usize].shares_with = None;
         }
         for (disk, store) in moving.stores.drain(..) {
             self.core.ctx.tables.disks.remove(disk as usize);
@@ -303,6 +335,7 @@ impl Core {
             landing: None,
             resizing: Default::default(),
             successor: None,
+            shares_with: None,
         });
         (front as u32, store)
     }

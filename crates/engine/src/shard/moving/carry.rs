@@ -1,13 +1,14 @@
 //! What the machine asks for, done; what became of it, told to the machine.
 
-use crate::kernel::page_buffer::PageBuffer;
+use crate::copying::Blocks;
 use crate::request::{
-    Completion as Done, Durability, Extent, ExtentKind, IoError, Op, Request, Unmap, ZeroSpeed,
+    Charge, Completion as Done, Durability, Extent, ExtentKind, IoError, Op, Request, Unmap,
+    ZeroSpeed,
 };
 use crate::shard::core::Core;
 use crate::tables::lane::Lane;
 use crate::tables::machine::{Action, Content, First, Machine};
-use crate::tables::moving::{Elders, Ended, Moving, Permit, Reach, Route, Stage};
+use crate::tables::moving::{Elders, Ended, Held, Moving, Permit, Reach, Route, Stage};
 use crate::tables::port::{MovePart, Sender};
 use headgate_mirror::{Completion, Found, Job, RequestId, Side, StepId, Turn};
 use headgate_qos::window::Admission;
@@ -202,25 +203,43 @@ impl Moving {
 
     fn send_step(&mut self, core: &mut Core, id: StepId, side: Side, op: headgate_mirror::Op) {
         let StepId(number) = id;
-        let asked = of_step(op);
+        let mut asked = of_step(op);
         let part = match side {
             Side::Source => MovePart::SourceCopy,
             Side::Target => MovePart::TargetCopy,
         };
         let is_awaited = self.machine.is_awaited(id);
         let lane = if is_awaited { Lane::CopyBeforeWrite } else { Lane::Copy };
+        let shares = core.ctx.tables.disks[self.source as usize].shares_with.is_some();
         let Some(held) = self.steps.get_mut(number as usize) else { return };
+        match (&asked.0, &held) {
+            (Op::Write(_), Held::Blocks) => return self.has_blocks(number, asked),
+            (Op::Read, _) if shares => (*held, asked.0) = (Held::Blocks, Op::Share),
+            _ => {}
+        }
         let len = asked.1.map_or(0, |extent| extent.len().0 as usize);
-        let buffer = if asked.0.moves_data() {
-            let held = match held {
-                Some(held) if held.len() >= len => held,
-                _ => held.insert(PageBuffer::new(len)),
-            };
-            vec![held.buffer(len)]
-        } else {
-            Vec::new()
-        };
+        let buffer = if asked.0.moves_data() { vec![held.room(len)] } else { Vec::new() };
         self.send_copy(core, part, u64::from(number), asked, lane, &buffer);
+    }
+
+    /// What a step would write is there.
+    fn has_blocks(&mut self, step: u32, (op, extent): (Op, Option<headgate_mirror::Extent>)) {
+        let (offset, len) = extent.map_or((0, 0), |e| (e.start().0, e.len().0));
+        let request = Request { op, offset, len, cookie: u64::from(step), ioprio: 0 };
+        let (cookie, result) = (request.cookie, Ok(()));
+        let completion = Done { cookie, result, extents: Vec::new(), charge: Charge::NONE };
+        self.ended.push_back(Ended { part: MovePart::TargetCopy, request, completion });
+    }
+
+    /// The file system would not share these blocks: they are copied, as all others from now on.
+    fn share_no_more(&mut self, core: &mut Core, step: StepId, request: &Request) {
+        core.ctx.tables.disks[self.source as usize].shares_with = None;
+        let heard = self.machine.tell_of_blocks(Blocks::Copied);
+        self.heard(heard);
+        let extent = headgate_mirror::Extent::new(Bytes(request.offset), Bytes(request.len));
+        if let Some(extent) = extent {
+            self.send_step(core, step, Side::Source, headgate_mirror::Op::Read(extent));
+        }
     }
 
     fn send_copy(
@@ -285,6 +304,9 @@ impl Moving {
         let step = StepId(number);
         match (op, how) {
             (Op::BlockStatus, _) => self.examined(core, step, request.len, completion),
+            (Op::Share, Completion::Failed) if self.ending.is_none() => {
+                return self.share_no_more(core, step, request);
+            }
             (Op::Read, Completion::Done) => {
                 let content = self.content_of(number, request.len);
                 self.machine.read(step, content, &mut self.out);
@@ -311,10 +333,9 @@ impl Moving {
 
     /// What a step has read.
     fn content_of(&self, step: u32, len: u64) -> Content {
-        let held = self.steps.get(step as usize).and_then(Option::as_ref);
-        match held.is_some_and(|held| held.is_zero(len as usize)) {
-            true => Content::Zeroes,
-            false => Content::Data,
+        match self.steps.get(step as usize) {
+            Some(Held::Content(held)) if held.is_zero(len as usize) => Content::Zeroes,
+            _ => Content::Data,
         }
     }
 
@@ -323,7 +344,7 @@ impl Moving {
         if let Machine::Copy(_) = self.machine
             && let Some(held) = self.steps.get_mut(step as usize)
         {
-            *held = None;
+            *held = Held::Nothing;
         }
     }
 

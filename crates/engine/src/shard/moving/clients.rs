@@ -42,7 +42,7 @@ fn told(request: &Request) -> Told {
     match request.op {
         Op::Flush => Told::Request(Known::Flush),
         Op::BlockStatus | Op::Cache => Told::Past,
-        Op::Splice | Op::PlacedWrite => Told::Impossible,
+        Op::Splice | Op::PlacedWrite | Op::Share => Told::Impossible,
         Op::Read => of(Known::Read),
         Op::Discard => of(Known::Discard),
         Op::Write(when) => match extent {

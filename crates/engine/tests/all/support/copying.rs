@@ -4,7 +4,7 @@ use super::moving::{BLOCK, Numbers, SIZE};
 use super::{Answer, Client, PATIENCE};
 use headgate_engine::request::{Durability, Op, Unmap, ZeroSpeed};
 use headgate_engine::{
-    CopyEvent, CopyGauge, CopyId, CopySpec, CopyTerms, DiskId, Engine, Listening,
+    CopyEvent, CopyGauge, CopyId, CopySpec, CopyTerms, DiskId, Engine, Listening, Sharing,
 };
 use headgate_mirror::TargetContent;
 use headgate_mirror::instant::{Limits, Outcome};
@@ -32,7 +32,8 @@ pub fn spec(
     });
     let (pace, patience, gauge) = (Policy::default(), Nanos::from_secs(20), CopyGauge::default());
     let limits = Limits::default();
-    let terms = CopyTerms { content, pace, limits, patience, gauge: gauge.clone(), listener };
+    let (sharing, shown) = (Sharing::Never, gauge.clone());
+    let terms = CopyTerms { sharing, content, pace, limits, patience, gauge: shown, listener };
     (CopySpec { source, target, terms }, gauge, events)
 }
 
