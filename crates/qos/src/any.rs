@@ -241,6 +241,7 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
         each!(self, s => s.extract(now, disk, wanted))
     }
 
+    #[inline]
     fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>> {
         each!(self, s => s.enqueue(now, disk, io, request))
     }
@@ -254,10 +255,12 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
         each!(self, s => s.served_elsewhere(now, disk, elsewhere))
     }
 
+    #[inline]
     fn dispatch(&mut self, now: Nanos) -> Decision<R> {
         each!(self, s => s.dispatch(now))
     }
 
+    #[inline]
     fn complete(&mut self, now: Nanos, disk: DiskId) {
         each!(self, s => s.complete(now, disk))
     }

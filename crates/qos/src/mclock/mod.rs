@@ -493,7 +493,7 @@ impl<R> Scheduler<R> for MClock<R> {
             self.parts[slot].ask(now, self.charging.charge(size).0);
         }
         let given = match self.tagging {
-            Tagging::Honoured => self.given(slot, io),
+            Tagging::Honoured => self.given(slot, &io),
             Tagging::Ignored => Given::new(io.priority),
         };
         let queued = Queued { position: io.position, size, direction: io.kind.direction(), given };

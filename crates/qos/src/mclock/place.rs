@@ -347,10 +347,10 @@ impl<R> MClock<R> {
     #[inline]
     pub(super) fn lead_in_pauses(&self, slot: usize, now: u64) -> Cost {
         let time = self.config.debt_bound.0 / 2 + 2 * self.delivered.longest_stall(now);
-        // Nanoseconds at IOs per second are thousandths of millionths of an IO.
-        let owed = u128::from(time) * u128::from(self.reserved_by(slot)) / 1_000;
-        let owed = Cost::from_millionths(owed.min(u128::from(Cost::MAX.as_millionths())) as u64);
-        self.lead_of(slot).max(owed)
+        // Nanoseconds at IOs per second are thousandths of millionths of an IO. No cost is larger
+        // than what fits.
+        let owed = time.saturating_mul(self.reserved_by(slot)) / 1_000;
+        self.lead_of(slot).max(Cost::from_millionths(owed.min(Cost::MAX.as_millionths())))
     }
 
     /// How much service that is.

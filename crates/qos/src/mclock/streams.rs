@@ -51,19 +51,20 @@ impl<R> MClock<R> {
 
     /// The priority that a request has been given, by its application or by whom it is waited for
     /// with.
-    #[inline]
-    pub(super) fn given(&mut self, slot: usize, io: Io) -> Given {
-        let remembers = match (io.kind, io.priority) {
-            (IoKind::Read | IoKind::Discard, _) | (IoKind::Write, None) => false,
-            (IoKind::Write, Some(_)) => true,
-            (IoKind::Journal | IoKind::Flush, _) => slot < self.priorities.len(),
+    #[inline(always)]
+    pub(super) fn given(&mut self, slot: usize, io: &Io) -> Given {
+        let remembers = match io.kind {
+            IoKind::Read | IoKind::Discard => false,
+            IoKind::Write => io.priority.is_some(),
+            IoKind::Journal | IoKind::Flush => slot < self.priorities.len(),
         };
-        if remembers {
-            let known = self.priorities_mut(slot);
-            known.inheritance.pass(io, &known.policy)
-        } else {
-            Given::new(io.priority)
-        }
+        if remembers { self.passed_on(slot, *io) } else { Given::new(io.priority) }
+    }
+
+    #[inline(never)]
+    fn passed_on(&mut self, slot: usize, io: Io) -> Given {
+        let known = self.priorities_mut(slot);
+        known.inheritance.pass(io, &known.policy)
     }
 
     /// Queues a request that is not, or not certainly, of the only stream that its disk has.

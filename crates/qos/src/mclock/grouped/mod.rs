@@ -277,7 +277,7 @@ impl<R> Scheduler<R> for Grouped<R> {
             Err(reason) => return Err(Rejected { reason, request }),
         };
         let size = self.flat.charging.size(slot, &io);
-        let given = self.flat.given(slot, io);
+        let given = self.flat.given(slot, &io);
         let queued = Queued { position: io.position, size, direction: io.kind.direction(), given };
         let put = self.put(now, slot, queued, request);
         put.map_err(|request| Rejected { reason: UnknownDisk(disk), request })
