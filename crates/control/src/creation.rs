@@ -435,7 +435,7 @@ mod tests {
     fn a_server_that_does_not_answer_delays_no_other_change() {
         let bench = with_server();
         create(&bench, json!({"name": "a", "size": 4096, "datastore": "array"})).unwrap();
-        let (began, end) = bench.plane.hold_connect();
+        let (began, end) = bench.plane.hold_next("connect");
         std::thread::scope(|scope| {
             let remote = json!({"name": "r", "datastore": "far", "export": "x"});
             let bench = &bench;
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn of_two_creations_on_one_export_one_is_refused() {
         let bench = with_server();
-        let (began, end) = bench.plane.hold_connect();
+        let (began, end) = bench.plane.hold_next("connect");
         std::thread::scope(|scope| {
             let bench = &bench;
             let on_x = |name: &'static str| {

@@ -311,7 +311,7 @@ fn what_is_changed_while_a_disk_is_being_removed_is_kept() {
     };
     for broken in [false, true] {
         let bench = with_disk("default");
-        let (began, end) = bench.plane.hold_close();
+        let (began, end) = bench.plane.hold_next("close");
         std::thread::scope(|scope| {
             let bench = &bench;
             let removing =

@@ -184,7 +184,10 @@ impl Control {
             Shrink::Never | Shrink::UnlessData => CutOff::Keep,
         };
         let warning = match size > record.size {
-            true => self.check_growth(&record, size)?,
+            true => {
+                self.look_at_space(&record.datastore);
+                self.check_overcommit(&DiskRecord { size, ..record.clone() })?
+            }
             false if size < record.size && request.shrink == Shrink::Never => {
                 return Err(ControlError::invalid(
                     format!("{size} is less than the {} that disk '{name}' has", record.size),
@@ -193,7 +196,9 @@ impl Control {
             }
             false => None,
         };
-        self.begin_resize(&record, ticket)?;
+        self.begin_resize(&record, size, ticket, |model, now, larger| {
+            self.check_growth(model, now, larger)
+        })?;
         crash::point("resize written down");
         let resized = self.plane.resize_disk(name, size, cut_off);
         crash::point("image resized");
@@ -226,46 +231,57 @@ impl Control {
         Ok((Bytes(meta.len()), image.display().to_string()))
     }
 
-    /// Whether there is room for a larger disk, and what its operator should know if there is.
+    /// Whether there is room for a larger disk.
     fn check_growth(
+        &self,
+        model: &Model,
+        now: &DiskRecord,
+        larger: &DiskRecord,
+    ) -> Result<(), ControlError> {
+        let more = Bytes(larger.size.0.saturating_sub(now.size.0));
+        let store = model.datastore(&now.datastore)?;
+        flash::check_space(model, store, Some(more))?;
+        crate::disks::check_policy(&larger.policy)?;
+        let new = NewDisk::of(larger);
+        model.check_quota(new.vm, new.counted())?;
+        self.check_admission(model, store, new.member(), Force::No)?;
+        self.check_latency(model, store, new.policy, Some((&now.name, &now.policy)), Force::No)
+            .map(drop)
+    }
+
+    /// Writes down that the size of the image counts from now on. A disk that grows counts as
+    /// what it will be, size and promises, in what others are checked against meanwhile; one that
+    /// shrinks as what it is.
+    fn begin_resize(
         &self,
         record: &DiskRecord,
         size: Bytes,
-    ) -> Result<Option<String>, ControlError> {
-        self.look_at_space(&record.datastore);
-        {
-            let model = self.model();
-            let more = Bytes(size.0.saturating_sub(record.size.0));
-            let store = model.datastore(&record.datastore)?;
-            flash::check_space(&model, store, Some(more))?;
-            // Its class may promise more for each GB.
-            let (name, before) = (&record.name, &record.policy);
-            let larger = DiskRecord { size, ..record.clone() };
-            let larger = DiskRecord { policy: model.policy_of(&larger), ..larger };
-            let policy = larger.policy;
-            crate::disks::check_policy(&policy)?;
-            let new = NewDisk::of(&larger);
-            model.check_quota(new.vm, new.counted())?;
-            self.check_admission(&model, store, new.member(), Force::No)?;
-            self.check_latency(&model, store, &policy, Some((name, before)), Force::No)?;
-        }
-        self.check_overcommit(&DiskRecord { size, ..record.clone() })
-    }
-
-    /// Writes down that the size of the image counts from now on.
-    fn begin_resize(&self, record: &DiskRecord, ticket: &Ticket) -> Result<(), ControlError> {
+        ticket: &Ticket,
+        check: impl FnOnce(&Model, &DiskRecord, &DiskRecord) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
         let mut catalog = self.catalog();
-        // It may have begun to move, and have been changed, since it was looked at.
-        let now = self.model().resizable(&record.name)?.record;
+        let resizing = {
+            let model = self.model();
+            // It may have begun to move, and have been changed, since it was looked at.
+            let now = model.resizable(&record.name)?.record;
+            let mut resizing = DiskRecord { state: DiskState::Resizing, ..now.clone() };
+            if size > now.size {
+                resizing.size = size;
+                // Its class may promise more for each GB.
+                let policy = model.policy_of(&resizing);
+                resizing = crate::classes::with_policy(resizing, policy);
+                check(&model, &now, &resizing)?;
+            }
+            resizing
+        };
         if !ticket.commit() {
             return Err(ControlError::Cut {
                 name: record.datastore.clone(),
                 reason: "its storage did not answer in time".into(),
             });
         }
-        let now = DiskRecord { state: DiskState::Resizing, ..now };
-        catalog.update_disk(&now)?;
-        self.model_mut().set_record(now);
+        catalog.update_disk(&resizing)?;
+        self.model_mut().set_record(resizing);
         Ok(())
     }
 
@@ -293,9 +309,9 @@ impl Control {
         if found < record.size && request.shrink == Shrink::Never {
             return Err(not_smaller(record, found, &whose));
         }
-        let larger = DiskRecord { size: found, ..record.clone() };
-        self.model().check_quota(record.vm.as_ref(), NewDisk::of(&larger).counted())?;
-        self.begin_resize(record, ticket)?;
+        self.begin_resize(record, found, ticket, |model, _, larger| {
+            model.check_quota(larger.vm.as_ref(), NewDisk::of(larger).counted())
+        })?;
         self.recover_disk(name, ticket);
         let model = self.model();
         let entry = model.disk(name)?;
@@ -319,9 +335,10 @@ impl Control {
         if now.size != found {
             info!(disk = %now.name, before = %now.size, now = %found, "the disk has another size");
         }
-        let state = match now.state {
-            DiskState::Resizing => DiskState::Ready,
-            other => other,
+        // Its row has what it was to be promised, and the shard what it was.
+        let (state, is_promised) = match now.state {
+            DiskState::Resizing => (DiskState::Ready, now.set.class.is_none()),
+            other => (other, true),
         };
         let before = now.policy;
         let mut settled = DiskRecord { size: found, state, ..now };
@@ -337,7 +354,7 @@ impl Control {
             settled.state = DiskState::Resizing;
         }
         self.model_mut().set_record(settled.clone());
-        if settled.policy != before
+        if (settled.policy != before || !is_promised)
             && let Err(error) = self.plane.set_policy(&settled.name, &settled.policy)
         {
             warn!(disk = %settled.name, %error, "it has not what its class says of its new size");

@@ -238,3 +238,88 @@ fn a_disk_whose_image_has_another_size_takes_it_when_told() {
         assert_eq!(sizes(&bench.restart()), all(size));
     }
 }
+
+/// Disks of one tenant on two datastores, of which each has its own worker.
+fn of_one_tenant() -> Bench {
+    let bench = Bench::new();
+    let control = &bench.control;
+    let quota = json!({"max_space": 10 * MIB, "max_reserved": 70});
+    control.set_tenant(&name("red"), &serde_json::from_value(quota).unwrap()).unwrap();
+    let patch = serde_json::from_value(json!({"tenant": "red"})).unwrap();
+    control.set_vm(&name("web"), &patch).unwrap();
+    for (disk, datastore) in [("a", "default"), ("b", "array")] {
+        let disk = json!({"name": disk, "size": 4 * MIB, "datastore": datastore, "vm": "web"});
+        control.create_disk(serde_json::from_value(disk).unwrap()).unwrap();
+    }
+    bench
+}
+
+fn grow(control: &Control, disk: &str, size: u64) -> Result<Bytes, ControlError> {
+    let request = DiskResize { size: Some(Bytes(size)), shrink: Shrink::Never };
+    control.resize_disk(&name(disk), request).map(|changed| changed.now.size)
+}
+
+/// What the tenant has.
+fn used(bench: &Bench) -> u64 {
+    bench.control.tenant(&name("red")).unwrap().usage.size.0
+}
+
+#[test]
+fn two_that_grow_at_once_do_not_pass_a_quota_together() {
+    let bench = of_one_tenant();
+    let control = &bench.control;
+    let (began, end) = bench.plane.hold_next("resize");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| grow(control, "a", 6 * MIB));
+        began.recv().unwrap();
+        let second = grow(control, "b", 6 * MIB);
+        end.send(()).unwrap();
+        assert_eq!(first.join().unwrap().unwrap(), Bytes(6 * MIB));
+        let refused = second.unwrap_err().to_string();
+        assert!(refused.contains("12 MiB in its disks, and may have 10 MiB"), "{refused}");
+    });
+    assert_eq!(used(&bench), 10 * MIB);
+
+    // What did not grow in the end counts no more.
+    let quota = serde_json::from_value(json!({"max_space": 12 * MIB})).unwrap();
+    control.set_tenant(&name("red"), &quota).unwrap();
+    bench.plane.break_down("resize_disk");
+    grow(control, "b", 6 * MIB).unwrap_err();
+    assert_eq!(used(&bench), 10 * MIB);
+    bench.plane.repair();
+    assert_eq!(grow(control, "a", 8 * MIB).unwrap(), Bytes(8 * MIB));
+    assert_eq!(used(&bench), 12 * MIB);
+}
+
+/// A class may promise more for each GB.
+#[test]
+fn what_a_larger_disk_will_be_promised_counts_while_it_grows() {
+    let bench = of_one_tenant();
+    let control = &bench.control;
+    let gold = serde_json::from_value(json!({"reservation_per_gb": 5_000})).unwrap();
+    control.set_class(&name("gold"), gold).unwrap();
+    for disk in ["a", "b"] {
+        let patch = serde_json::from_value(json!({"class": "gold"})).unwrap();
+        control.set_disk(&name(disk), patch).unwrap();
+    }
+    let promised = |disk: &str| bench.plane.policy(disk).reservation.unwrap().get();
+    assert_eq!((promised("a"), promised("b")), (20, 20));
+    let quota = serde_json::from_value(json!({"max_space": null})).unwrap();
+    control.set_tenant(&name("red"), &quota).unwrap();
+    let (began, end) = bench.plane.hold_next("resize");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| grow(control, "a", 8 * MIB));
+        began.recv().unwrap();
+        let second = grow(control, "b", 8 * MIB);
+        end.send(()).unwrap();
+        first.join().unwrap().unwrap();
+        let refused = second.unwrap_err().to_string();
+        assert!(refused.contains("80 IOPS reserved, and may have 70 IOPS"), "{refused}");
+    });
+    assert_eq!((promised("a"), promised("b")), (40, 20));
+    bench.plane.break_down("resize_disk");
+    grow(control, "b", 5 * MIB).unwrap_err();
+    bench.plane.repair();
+    assert_eq!((promised("a"), promised("b")), (40, 20));
+    assert_eq!(bench.control.tenant(&name("red")).unwrap().usage.reserved_iops, 60);
+}

@@ -72,9 +72,8 @@ struct State {
     measured: BTreeSet<Name>,
     /// What the next periods saw.
     periods: VecDeque<Period>,
-    /// The next connect says that it began, and waits here for its end.
-    held_connect: Option<(Sender<()>, Receiver<()>)>,
-    held_close: Option<(Sender<()>, Receiver<()>)>,
+    /// Operations of which the next says that it began, and waits here for its end.
+    held: BTreeMap<&'static str, (Sender<()>, Receiver<()>)>,
     stalls: Vec<Stall>,
     /// Operations that fail, by the word that their error contains.
     broken: BTreeSet<&'static str>,
@@ -124,21 +123,21 @@ impl MemoryPlane {
             clients;
     }
 
-    /// The next connect does not answer: it sends to the first channel when it began, and returns
-    /// when the second is sent to.
-    pub(crate) fn hold_connect(&self) -> (Receiver<()>, Sender<()>) {
+    /// The next "connect", "close" or "resize" does not answer: it sends to the first channel when
+    /// it began, and returns when the second is sent to.
+    pub(crate) fn hold_next(&self, operation: &'static str) -> (Receiver<()>, Sender<()>) {
         let (entered, began) = channel();
         let (end, release) = channel();
-        self.0.lock().unwrap().held_connect = Some((entered, release));
+        self.0.lock().unwrap().held.insert(operation, (entered, release));
         (began, end)
     }
 
-    /// The next disk to be closed takes its time, as [`hold_connect`](Self::hold_connect).
-    pub(crate) fn hold_close(&self) -> (Receiver<()>, Sender<()>) {
-        let (entered, began) = channel();
-        let (end, release) = channel();
-        self.0.lock().unwrap().held_close = Some((entered, release));
-        (began, end)
+    fn wait_if_held(&self, operation: &'static str) {
+        let held = self.0.lock().unwrap().held.remove(operation);
+        if let Some((entered, release)) = held {
+            entered.send(()).unwrap();
+            release.recv().unwrap();
+        }
     }
 
     /// A datastore that was never added.
@@ -307,11 +306,7 @@ impl DataPlane for MemoryPlane {
     }
 
     fn connect(&self, _uri: &Uri) -> Result<Probe, PlaneError> {
-        let held = self.0.lock().unwrap().held_connect.take();
-        if let Some((entered, release)) = held {
-            entered.send(()).unwrap();
-            release.recv().unwrap();
-        }
+        self.wait_if_held("connect");
         self.run("connect", |_| Probe { size: Bytes::from_gib(1), block_size: 4096, session: None })
     }
 
@@ -373,6 +368,7 @@ impl DataPlane for MemoryPlane {
     }
 
     fn resize_disk(&self, disk: &Name, size: Bytes, cut_off: CutOff) -> Result<(), NotResized> {
+        self.wait_if_held("resize");
         let clients = self.run("resize_disk", |s| s.disks[disk].clients)?;
         let (image, before) = self.0.lock().unwrap().images[disk].clone();
         if size < before {
@@ -449,11 +445,7 @@ impl DataPlane for MemoryPlane {
     }
 
     fn close_disk(&self, disk: &Name, _patience: Duration) -> Result<(), PlaneError> {
-        let held = self.0.lock().unwrap().held_close.take();
-        if let Some((entered, release)) = held {
-            entered.send(()).unwrap();
-            release.recv().unwrap();
-        }
+        self.wait_if_held("close");
         self.run("close_disk", |s| assert!(s.disks.remove(disk).is_some()))
     }
 
