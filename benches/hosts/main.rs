@@ -8,9 +8,9 @@ use anyhow::Context;
 use clap::Parser;
 use headgate_cluster::{Endpoint, EtcdWords, KeyChange, Servers};
 use headgate_fleet::{
-    DatastoreWord, DiskWord, Found, Header, HostKey, HostState, HostWord, KEPT, PREFIX, PartKey,
-    Promise, Publisher, Rate, Running, Service, Space, Summary, Thousandths, UnixSeconds, View,
-    Waits, Workload, Write, period,
+    Behind, DatastoreWord, DiskWord, Found, Header, HostKey, HostState, HostWord, KEPT, PREFIX,
+    PartKey, Promise, Publisher, Rate, Running, Service, Space, Summary, Thousandths, UnixSeconds,
+    View, Waits, Workload, Write, period,
 };
 use headgate_units::{Bytes, Nanos};
 use std::fs;
@@ -109,7 +109,7 @@ impl Host {
             waits: Some(Waits {
                 cause: headgate_fleet::Cause::Neighbours,
                 part: Thousandths(400),
-                behind: Some("disk-0001".into()),
+                behind: Some(Behind { disk: "disk-0001".into(), part: Thousandths(400) }),
             }),
             workload: Some(Workload {
                 outstanding: Thousandths(12_000),

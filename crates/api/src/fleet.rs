@@ -161,6 +161,24 @@ pub struct FleetWaits {
     /// The disk that they wait for most, if they wait for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
+    /// The part of their time that this one disk took, 0 to 1, whatever the cause is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind_part: Option<f64>,
+}
+
+impl FleetWaits {
+    /// In words: `flooder 62 %`, or `limit 71 %, flooder 20 %` where another cause took more than
+    /// all neighbours together.
+    pub fn words(&self) -> String {
+        let said = |who: &str, part: f64| format!("{who} {:.0} %", part * 100.0);
+        let behind = self.behind.as_deref().zip(self.behind_part).filter(|(_, part)| *part >= 0.01);
+        let behind = behind.map(|(who, part)| said(who, part));
+        match (self.cause.as_str(), behind) {
+            ("neighbours", Some(behind)) => behind,
+            (cause, Some(behind)) => format!("{}, {behind}", said(cause, self.part)),
+            (cause, None) => said(cause, self.part),
+        }
+    }
 }
 
 /// A disk of any host. Loads are right to a twentieth.
@@ -329,4 +347,21 @@ pub struct FleetAdvices {
     pub view: FleetView,
     /// The moves.
     pub moves: Vec<FleetAdvice>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_neighbour_is_named_with_its_own_part() {
+        let words = |cause: &str, part, behind: Option<(&str, f64)>| {
+            let (behind, behind_part) = behind.map(|(who, part)| (who.to_owned(), part)).unzip();
+            FleetWaits { cause: cause.into(), part, behind, behind_part }.words()
+        };
+        assert_eq!(words("neighbours", 0.8, Some(("flooder", 0.62))), "flooder 62 %");
+        assert_eq!(words("limit", 0.7, Some(("flooder", 0.2))), "limit 70 %, flooder 20 %");
+        assert_eq!(words("limit", 1.0, Some(("flooder", 0.001))), "limit 100 %");
+        assert_eq!(words("neighbours", 0.8, None), "neighbours 80 %");
+    }
 }

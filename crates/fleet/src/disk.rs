@@ -37,7 +37,16 @@ pub struct Waits {
     /// That part.
     pub part: Thousandths,
     /// The disk that it waits for most, if it waits for one.
-    pub behind: Option<String>,
+    pub behind: Option<Behind>,
+}
+
+/// A disk that another waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// Its name at the same host.
+    pub disk: String,
+    /// The part of the other's waiting time that it took, whatever the largest cause is.
+    pub part: Thousandths,
 }
 
 /// Whether a disk's reservation is kept.
@@ -101,7 +110,7 @@ impl Coded for Waits {
     fn put(&self, to: &mut Writer) {
         to.number(Cause::ALL.iter().position(|one| *one == self.cause).unwrap_or(0) as u64);
         to.number(self.part.0);
-        to.maybe_text(self.behind.as_deref());
+        to.list(self.behind.as_slice());
     }
 
     fn get(from: &mut Reader<'_>) -> Result<Waits, PartError> {
@@ -109,8 +118,19 @@ impl Coded for Waits {
         Ok(Waits {
             cause: *Cause::ALL.get(cause as usize).ok_or(PartError::Value("cause"))?,
             part: thousandths(from)?,
-            behind: from.maybe_name("neighbour")?,
+            behind: get_one(from, "neighbour")?,
         })
+    }
+}
+
+impl Coded for Behind {
+    fn put(&self, to: &mut Writer) {
+        to.text(&self.disk);
+        to.number(self.part.0);
+    }
+
+    fn get(from: &mut Reader<'_>) -> Result<Behind, PartError> {
+        Ok(Behind { disk: from.name("neighbour")?, part: thousandths(from)? })
     }
 }
 

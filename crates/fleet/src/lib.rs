@@ -35,7 +35,7 @@ pub use bounds::{
 };
 pub use codec::PartError;
 pub use datastore::{DatastoreWord, Evidence, Model, Service, Space};
-pub use disk::{AdviceWord, Cause, DiskWord, Promise, Waits, Workload};
+pub use disk::{AdviceWord, Behind, Cause, DiskWord, Promise, Waits, Workload};
 pub use host::{HostWord, Running};
 pub use key::{HostKey, KeyError, PREFIX, PartKey, PartKind};
 pub use part::{Header, Part, Summary};

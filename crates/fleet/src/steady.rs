@@ -1,7 +1,7 @@
 //! Loads that stay about the same are no news: what is told again is what has changed by more than
 //! a twentieth.
 
-use crate::{DatastoreWord, DiskWord, HostWord, Rate, Waits, Workload};
+use crate::{DatastoreWord, DiskWord, HostWord, Rate, Thousandths, Waits, Workload};
 use alloc::vec::Vec;
 use headgate_units::Nanos;
 
@@ -63,7 +63,7 @@ impl Steady for DatastoreWord {
             received: held_rate(said.received, self.received),
             bandwidth: held_rate(said.bandwidth, self.bandwidth),
             latency: held_time(said.latency, self.latency),
-            window: crate::Thousandths(held(said.window.0, self.window.0)),
+            window: Thousandths(held(said.window.0, self.window.0)),
             in_flight: held(said.in_flight, self.in_flight),
             queued: held(said.queued, self.queued),
             space,
@@ -72,15 +72,21 @@ impl Steady for DatastoreWord {
     }
 }
 
+/// Parts of waiting that differ by no more are the same.
+const PART_HELD: u64 = 50;
+
 fn held_waits(said: Option<&Waits>, now: Option<Waits>) -> Option<Waits> {
+    let near = |said: Thousandths, now: Thousandths| said.0.abs_diff(now.0) <= PART_HELD;
+    let same = |said: &Waits, now: &Waits| {
+        let behind = match (&said.behind, &now.behind) {
+            (Some(said), Some(now)) => said.disk == now.disk && near(said.part, now.part),
+            (None, None) => true,
+            _ => false,
+        };
+        behind && said.cause == now.cause && near(said.part, now.part)
+    };
     match (said, now) {
-        (Some(said), Some(now))
-            if said.cause == now.cause
-                && said.behind == now.behind
-                && said.part.0.abs_diff(now.part.0) <= 100 =>
-        {
-            Some(said.clone())
-        }
+        (Some(said), Some(now)) if same(said, &now) => Some(said.clone()),
         (_, now) => now,
     }
 }
@@ -147,6 +153,33 @@ mod tests {
             let held = held(said, now);
             prop_assert!(held.abs_diff(now) * 20 <= said.max(20), "{said} {now} {held}");
             prop_assert_eq!(held == 0, now == 0);
+        }
+
+        /// Whom a disk waits for is right, and each part to a twentieth of its time.
+        #[test]
+        fn parts_of_waiting_that_are_held_are_about_right(
+            parts in prop::array::uniform4(0u64..=1_000),
+            others in prop::array::uniform2(0u8..3),
+        ) {
+            let waits = |part: u64, behind: u64, other: u8| Waits {
+                cause: crate::Cause::Neighbours,
+                part: Thousandths(part),
+                behind: (other > 0).then(|| crate::Behind {
+                    disk: alloc::format!("d{other}"),
+                    part: Thousandths(behind),
+                }),
+            };
+            let said = waits(parts[0], parts[1], others[0]);
+            let now = waits(parts[2], parts[3], others[1]);
+            let held = held_waits(Some(&said), Some(now.clone())).unwrap();
+            prop_assert!(held.part.0.abs_diff(now.part.0) <= 50);
+            let of = |waits: &Waits| waits.behind.clone().map(|one| (one.disk, one.part.0));
+            match (of(&held), of(&now)) {
+                (Some(held), Some(now)) => {
+                    prop_assert!(held.0 == now.0 && held.1.abs_diff(now.1) <= 50);
+                }
+                (held, now) => prop_assert_eq!(held, now),
+            }
         }
     }
 }

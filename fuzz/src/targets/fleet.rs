@@ -6,9 +6,9 @@
 //! the value is made: the bytes as they are, or a good part with some of its bytes replaced.
 
 use headgate_fleet::{
-    AdviceWord, BYTES_MAX, Cause, DatastoreWord, DiskWord, Evidence, Found, HOSTS_MAX, Header,
-    HostKey, HostWord, Model, PREFIX, Part, PartKey, PartKind, Promise, Rate, Running, Service,
-    Space, Thousandths, UNREADABLE_MAX, UnixSeconds, View, Waits, Workload,
+    AdviceWord, BYTES_MAX, Behind, Cause, DatastoreWord, DiskWord, Evidence, Found, HOSTS_MAX,
+    Header, HostKey, HostWord, Model, PREFIX, Part, PartKey, PartKind, Promise, Rate, Running,
+    Service, Space, Thousandths, UNREADABLE_MAX, UnixSeconds, View, Waits, Workload,
 };
 use headgate_units::{Bytes, Nanos};
 
@@ -85,7 +85,7 @@ fn good(kind: PartKind) -> Part {
             waits: Some(Waits {
                 cause: Cause::Own,
                 part: Thousandths(5),
-                behind: Some("e".into()),
+                behind: Some(Behind { disk: "e".into(), part: Thousandths(300) }),
             }),
             workload: Some(Workload {
                 outstanding: Thousandths(5),

@@ -7,8 +7,8 @@ use headgate_api::state::ServiceState;
 use headgate_api::top::{Load, TopDatastore, TopDisk};
 use headgate_api::types::{Datastore, Disk};
 use headgate_fleet::{
-    Cause, DatastoreWord, DiskWord, Evidence, Model, Promise, Rate, Service, Space, Thousandths,
-    Waits, Workload,
+    Behind, Cause, DatastoreWord, DiskWord, Evidence, Model, Promise, Rate, Service, Space,
+    Thousandths, Waits, Workload,
 };
 use headgate_history::Learnt;
 use headgate_model::Name;
@@ -153,7 +153,9 @@ fn waits(blame: &Blame) -> Option<Waits> {
         "held" => Cause::Held,
         _ => Cause::Device,
     };
-    let behind = blame.neighbours.first().map(|one| one.disk.to_string());
-    let part = Thousandths(((part * 1e3).round() as u64).min(1_000));
-    Some(Waits { cause, part, behind })
+    let thousandths = |part: f64| Thousandths(((part * 1e3).round() as u64).min(1_000));
+    let behind = blame.neighbours.first();
+    let behind =
+        behind.map(|one| Behind { disk: one.disk.to_string(), part: thousandths(one.part) });
+    Some(Waits { cause, part: thousandths(part), behind })
 }

@@ -10,7 +10,8 @@ use headgate_api::fleet::{
 };
 use headgate_api::state::ServiceState;
 use headgate_fleet::{
-    Age, Cause, DatastoreWord, DiskWord, HostKey, HostView, Promise, Service, View, Waits,
+    Age, Cause, DatastoreWord, DiskWord, HostKey, HostView, Promise, Service, Thousandths, View,
+    Waits,
 };
 use headgate_tls::ApiRights;
 use headgate_units::Nanos;
@@ -73,8 +74,14 @@ fn waits(waits: &Waits) -> FleetWaits {
         Cause::Window => "window",
         Cause::Held => "held",
     };
-    let part = waits.part.0 as f64 / 1e3;
-    FleetWaits { cause: cause.to_owned(), part, behind: waits.behind.clone() }
+    let part = |part: Thousandths| part.0 as f64 / 1e3;
+    let behind = waits.behind.as_ref();
+    FleetWaits {
+        cause: cause.to_owned(),
+        part: part(waits.part),
+        behind: behind.map(|behind| behind.disk.clone()),
+        behind_part: behind.map(|behind| part(behind.part)),
+    }
 }
 
 /// A host with its label.

@@ -125,7 +125,8 @@ fn waits() -> impl Strategy<Value = Waits> {
         Just(Cause::Window),
         Just(Cause::Held)
     ];
-    (cause, thousandths(), prop::option::of(name())).prop_map(|(cause, part, behind)| Waits {
+    let behind = (name(), thousandths()).prop_map(|(disk, part)| Behind { disk, part });
+    (cause, thousandths(), prop::option::of(behind)).prop_map(|(cause, part, behind)| Waits {
         cause,
         part,
         behind,

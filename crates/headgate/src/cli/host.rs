@@ -6,8 +6,8 @@ use super::output::{Align, Table, date, description, json, or_dash, print_value}
 use clap::Subcommand;
 use headgate_api::client::Client;
 use headgate_api::fleet::{
-    CarriedOut, FleetAdvices, FleetDatastores, FleetDisk, FleetDisks, FleetView, Host, HostState,
-    Hosts, Told, ViewSource,
+    CarriedOut, FleetAdvices, FleetDatastores, FleetDisk, FleetDisks, FleetView, FleetWaits, Host,
+    HostState, Hosts, Told, ViewSource,
 };
 use headgate_units::{Bytes, Nanos};
 use std::io::{self, IsTerminal, Write};
@@ -202,11 +202,7 @@ fn disks_table(disks: &[FleetDisk]) -> Table {
     ]);
     for disk in disks {
         let missed = if disk.reservation_missed { "!" } else { "" };
-        let waits = disk.waits.as_ref().map(|waits| {
-            let who = waits.behind.as_ref().filter(|_| waits.cause == "neighbours");
-            let part = waits.part * 100.0;
-            format!("{} {part:.0} %", who.unwrap_or(&waits.cause))
-        });
+        let waits = disk.waits.as_ref().map(FleetWaits::words);
         table.row(vec![
             host_of(&disk.told),
             disk.name.to_string(),

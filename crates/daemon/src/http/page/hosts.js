@@ -40,10 +40,13 @@ function told(disk) {
   return cell;
 }
 
+/** Whom a disk waits for, with the part that this one took; another cause, where that took more. */
 function waits(disk) {
   if (!disk.waits) return "–";
-  const who = disk.waits.cause === "neighbours" ? disk.waits.behind ?? "neighbours" : disk.waits.cause;
-  return `${who} ${Math.round(disk.waits.part * 100)} %`;
+  const { cause, part, behind, behind_part: taken } = disk.waits;
+  const parts = behind && taken >= 0.01 ? [[behind, taken]] : [];
+  if (parts.length === 0 || cause !== "neighbours") parts.unshift([cause, part]);
+  return parts.map(([who, of]) => `${who} ${Math.round(of * 100)} %`).join(", ");
 }
 
 const diskColumns = [
