@@ -4,9 +4,11 @@ use super::{Labels, Scrape, Writer};
 use headgate_api::types::{Disk, Vm};
 use std::fmt;
 
-/// The user whose processes may connect to a machine's disks, or else the group: the tenant.
+/// The tenant of a machine; of one that has none, the user whose processes may connect to its
+/// disks, or else the group.
 fn tenant(vm: &Vm) -> Option<&str> {
-    vm.sockets.socket_user.as_deref().or(vm.sockets.socket_group.as_deref())
+    let user = || vm.sockets.socket_user.as_deref().or(vm.sockets.socket_group.as_deref());
+    vm.tenant.as_ref().map(|name| name.as_str()).or_else(user)
 }
 
 impl Scrape {
@@ -27,7 +29,7 @@ impl Scrape {
     pub(super) fn encode_info(&self, out: &mut Writer<'_>) -> fmt::Result {
         let disks: Vec<(Labels, f64)> =
             self.disks.iter().map(|disk| (self.belongs(disk), 1.0)).collect();
-        let help = "Whose the disk is, in labels: its virtual machine, the user or group that may connect to it, and its class";
+        let help = "Whose the disk is, in labels: its virtual machine, its tenant or else the user or group that may connect to it, and its class";
         out.gauges("disk_info", help, &disks)?;
         let datastores: Vec<(Labels, f64)> = self
             .datastores
