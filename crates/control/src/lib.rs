@@ -109,6 +109,7 @@ pub use images::{free_space, scratch_path};
 pub use roots::Roots;
 use state::{DatastoreEntry, DiskEntry, Model, Service};
 pub use state_dir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
+pub use tenants::{GroupShares, GroupsOfMachines};
 pub use workers::Hang;
 use workers::{Ticket, Workers};
 

@@ -17,5 +17,6 @@ mod machines;
 pub mod metrics;
 pub mod observe;
 pub mod serve;
+mod shares;
 mod translate;
 mod trouble_log;

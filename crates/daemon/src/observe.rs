@@ -1,5 +1,6 @@
 //! The observer: samples the shards' counters once a second and computes the rates between samples.
 
+use crate::shares::{Sharer, due_by_shares};
 use crate::trouble_log::TroubleLog;
 use headgate_api::blame::Blame;
 use headgate_api::moves::MoveState;
@@ -7,13 +8,13 @@ use headgate_api::top::{
     LatencyMicros, Load, NarrowedWindow, Top, TopDatastore, TopDisk, TopStream,
 };
 use headgate_api::types::{Datastore, Disk};
-use headgate_control::Control;
+use headgate_control::{Control, GroupsOfMachines};
 use headgate_events::{Condition, ConditionKind, Conditions, Subject};
 use headgate_model::Name;
-use headgate_model::{DatastoreSample, DiskSample, StreamSample};
+use headgate_model::{DatastoreSample, DiskSample, Scheduler, StreamSample};
 use headgate_stats::{DiskSnapshot, HistogramSnapshot};
 use headgate_units::{Iops, Nanos};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -107,7 +108,7 @@ impl Observer {
             self.history.read().unwrap_or_else(PoisonError::into_inner).0.iter().cloned().collect();
         let disks = self.control.disks_at(history.last().map_or(&[], |sample| sample));
         let datastores = self.control.datastores();
-        let top = view(&datastores, &disks, &history);
+        let top = view(&datastores, &disks, &self.control.groups_of_machines(), &history);
         Seen { datastores, disks, top }
     }
 
@@ -289,17 +290,16 @@ impl<'a> Span<'a> {
         })
     }
 
-    /// Shares of all disks that had requests in the span.
-    fn busy_shares(&self) -> u64 {
-        let busy = self.now.disks.iter().filter(|now| {
+    /// The disks that had requests in the span.
+    fn busy(&self) -> impl Iterator<Item = &'a DiskSample> {
+        self.now.disks.iter().filter(|now| {
             disk(self.oldest, &now.name)
                 .is_some_and(|old| now.stats.since(&old.stats).outstanding > 0.0)
-        });
-        busy.map(|disk| disk.policy.shares.get()).sum()
+        })
     }
 }
 
-fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk {
+fn view_disk(info: &Disk, span: Option<&Span<'_>>, due: &BTreeMap<&Name, f64>) -> TopDisk {
     let policy = info.effective_policy.unwrap_or(info.policy);
     let mut view = TopDisk {
         name: info.name.clone(),
@@ -339,19 +339,45 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk 
         view.reservation_achieved = Some(interval.achieved_reservation(reservation));
         view.reservation_missed = span.missed(now, reservation).is_some();
     }
-    if interval.outstanding > 0.0 {
+    if let Some(due) = due.get(&info.name) {
         let datastore = span.now.stats.since(&span.oldest.stats);
-        view.share_achieved = interval.achieved_share(policy.shares, &datastore, busy_shares);
+        view.share_achieved = interval.achieved_share(*due, &datastore);
     }
     view
 }
 
+/// What part of a datastore's service shares give each disk that had requests. One that is in
+/// groups has its part of them, and they have theirs.
+fn due<'a>(
+    info: &Datastore,
+    disks: &'a [Disk],
+    span: &Span<'a>,
+    groups: &'a GroupsOfMachines,
+) -> BTreeMap<&'a Name, f64> {
+    let vms: HashMap<&Name, &Name> =
+        disks.iter().filter_map(|disk| Some((&disk.name, disk.vm.as_ref()?))).collect();
+    let in_groups = |disk: &Name| match info.scheduler {
+        Scheduler::Mclock => vms.get(disk).and_then(|vm| groups.get(*vm)),
+        Scheduler::Sfq | Scheduler::Fifo => None,
+    };
+    due_by_shares(span.busy().map(|disk| Sharer {
+        name: &disk.name,
+        shares: disk.policy.shares,
+        groups: in_groups(&disk.name).map_or(&[], Vec::as_slice),
+    }))
+}
+
 /// The live view out of what is configured and of the samples, oldest first.
-fn view(datastores: &[Datastore], disks: &[Disk], history: &[Arc<Sample>]) -> Top {
+fn view(
+    datastores: &[Datastore],
+    disks: &[Disk],
+    groups: &GroupsOfMachines,
+    history: &[Arc<Sample>],
+) -> Top {
     let mut top = Top::default();
     for info in datastores {
         let span = Span::of(history, &info.name);
-        let busy_shares = span.as_ref().map_or(0, Span::busy_shares);
+        let due = span.as_ref().map_or_else(BTreeMap::new, |span| due(info, disks, span, groups));
         if let Some(span) = &span {
             let millis = span.now.stats.at.since(span.before.stats.at).0 / 1_000_000;
             top.interval_millis = top.interval_millis.max(millis);
@@ -374,7 +400,7 @@ fn view(datastores: &[Datastore], disks: &[Disk], history: &[Arc<Sample>]) -> To
                 .as_ref()
                 .map(|span| load(&span.before.stats, &span.now.stats))
                 .unwrap_or_default(),
-            disks: on_it.map(|disk| view_disk(disk, span.as_ref(), busy_shares)).collect(),
+            disks: on_it.map(|disk| view_disk(disk, span.as_ref(), &due)).collect(),
         });
     }
     top
@@ -445,7 +471,7 @@ mod tests {
                 "clients": 1, "nbd_uri": "", "vhost_socket": ""}"#,
         );
         let history: Vec<_> = history.into_iter().map(Arc::new).collect();
-        view(&[datastore.unwrap()], &[disk.unwrap()], &history)
+        view(&[datastore.unwrap()], &[disk.unwrap()], &BTreeMap::new(), &history)
     }
 
     fn history(iops: u64, queued: u32) -> Vec<Sample> {

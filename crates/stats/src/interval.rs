@@ -1,5 +1,5 @@
 use crate::{COST_OF_ONE_IO, DirectionSnapshot, DiskSnapshot, HistogramSnapshot};
-use headgate_units::{Bytes, Iops, Nanos, Shares};
+use headgate_units::{Bytes, Iops, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Latencies over an interval. Percentiles are never too low and at most 3.2 % or 1 us too high.
@@ -146,18 +146,12 @@ impl Interval {
         self.normalised_iops / reservation.get() as f64
     }
 
-    /// The part of the datastore's service that the disk got, relative to the part that its shares
-    /// promise among `all_shares`, the sum over the disks that compete: 1 is exactly its share.
-    /// `None` when nobody was served.
-    pub fn achieved_share(
-        &self,
-        shares: Shares,
-        datastore: &Interval,
-        all_shares: u64,
-    ) -> Option<f64> {
+    /// The part of the datastore's service that the disk got, relative to the part `due` that
+    /// shares give it among those that compete, 0 to 1: 1 is exactly its share. `None` when nobody
+    /// was served.
+    pub fn achieved_share(&self, due: f64, datastore: &Interval) -> Option<f64> {
         let got = self.normalised_iops / datastore.normalised_iops;
-        let promised = shares.get() as f64 / all_shares as f64;
-        Some(got / promised).filter(|relative| relative.is_finite())
+        Some(got / due).filter(|relative| relative.is_finite())
     }
 }
 

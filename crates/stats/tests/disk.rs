@@ -164,13 +164,10 @@ fn promises_are_measured_in_normalised_ios_of_both_phases() {
     );
     assert_eq!(first.achieved_reservation(Iops::new(250).unwrap()), 0.8);
     assert_eq!((all.reservation_iops, all.weight_iops, all.normalised_iops), (100.0, 100.0, 300.0));
-    let share = first.achieved_share(Shares::new(1_000).unwrap(), &all, 3_000).unwrap();
+    let share = first.achieved_share(1.0 / 3.0, &all).unwrap();
     assert!((share - 2.0).abs() < 1e-9, "two thirds where one third was promised");
-    let nothing = all.achieved_share(
-        Shares::default(),
-        &DiskStats::new(START).snapshot(end).since_start(START),
-        1,
-    );
+    let nobody = DiskStats::new(START).snapshot(end).since_start(START);
+    let nothing = all.achieved_share(1.0, &nobody);
     assert_eq!(nothing, None);
 }
 

@@ -15,6 +15,8 @@ use headgate_api::top::TopTenant;
 use headgate_api::types::Changed;
 use headgate_catalog::PolicyChange;
 use headgate_model::{GroupPolicy, Name, Quota, TenantRecord, VmPromise, VmRecord};
+use headgate_units::Shares;
+use std::collections::BTreeMap;
 
 /// That what a group is promised does not contradict itself.
 pub(crate) fn check_group_policy(of: &str, policy: &GroupPolicy) -> Result<(), ControlError> {
@@ -87,11 +89,37 @@ fn changed(mut record: TenantRecord, patch: &TenantPatch) -> TenantRecord {
     record
 }
 
+/// A group that disks are in, and its shares beside what it competes with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupShares {
+    /// Its name, with its kind: unique.
+    pub group: String,
+    /// Its shares.
+    pub shares: Shares,
+}
+
+/// The groups that the disks of machines are in, the innermost first.
+pub type GroupsOfMachines = BTreeMap<Name, Vec<GroupShares>>;
+
 impl Control {
     /// All tenants.
     pub fn tenants(&self) -> Vec<Tenant> {
         let model = self.model();
         model.tenants.values().map(|tenant| model.view_tenant(tenant)).collect()
+    }
+
+    /// The groups that the disks of each machine are in, where datastores have groups: of machines
+    /// that are in one.
+    pub fn groups_of_machines(&self) -> GroupsOfMachines {
+        let model = self.model();
+        let of = |vm: &Name| {
+            let groups = model.groups_of(Some(vm)).into_iter().map(|(key, policy)| GroupShares {
+                group: key.to_string(),
+                shares: policy.shares.unwrap_or_default(),
+            });
+            (vm.clone(), groups.collect::<Vec<_>>())
+        };
+        model.vms.keys().map(of).filter(|(_, groups)| !groups.is_empty()).collect()
     }
 
     /// The machines of each tenant that has some.
