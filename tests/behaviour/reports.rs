@@ -16,7 +16,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Sums of a disk's samples, without any of the daemon's words but the names of columns.
 const AUDIT: &str = r#"
     NR == 1 { for (n = 1; n <= NF; n++) at[$n] = n; next }
-    $at["disk"] == disk {
+    $at[of] == name {
         demanded += $at["demanded_seconds"]; short += $at["short_seconds"]
         reserved += $at["reserved_ios"]; received += $at["received_ios"]; missing += $at["missing_ios"]
     }
@@ -32,6 +32,10 @@ fn set_up(lab: &Lab) -> anyhow::Result<Headgate> {
     for (disk, vm) in [("victim", "web"), ("flooder", "batch"), ("free", "web")] {
         let made = ["disk", "create", disk, "--size", "64M", "--datastore", "array", "--vm", vm];
         daemon.command(&made)?;
+    }
+    for (tenant, vm) in [("red", "web"), ("blue", "batch")] {
+        daemon.command(&["tenant", "set", tenant])?;
+        daemon.command(&["vm", "set", vm, "--tenant", tenant])?;
     }
     for disk in ["victim", "flooder"] {
         daemon.command(&["disk", "set", disk, "--reservation", "300", "--force"])?;
@@ -53,12 +57,13 @@ fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
     value[name].as_f64().with_context(|| format!("no {name} in {value}"))
 }
 
-/// What an auditor makes of the samples: reserved, received, demanded, short, missing, kept.
-fn audit(lab: &Lab, samples: &str, disk: &str) -> anyhow::Result<Vec<f64>> {
+/// What an auditor makes of the samples in which a column says this: reserved, received, demanded,
+/// short, missing, kept.
+fn audit(lab: &Lab, samples: &str, of: &str, name: &str) -> anyhow::Result<Vec<f64>> {
     let file = lab.dir().join("samples.csv");
     fs::write(&file, samples)?;
     let mut awk = Command::new("awk");
-    awk.args(["-F,", "-v", &format!("disk={disk}"), AUDIT]).arg(&file);
+    awk.args(["-F,", "-v", &format!("of={of}"), "-v", &format!("name={name}"), AUDIT]).arg(&file);
     let said = run(awk, MINUTE)?;
     said.split_whitespace().map(|number| Ok(number.parse()?)).collect()
 }
@@ -101,14 +106,27 @@ fn what_was_not_kept_is_reported_and_an_auditor_comes_to_the_same() {
         ensure!(number(machine, "short_seconds")? == short, "{machine}");
 
         let samples = daemon.command(&["report", "--since", "2h", "--samples"])?;
-        let said = audit(lab, &samples, "victim")?;
         let names =
             ["received_ios", "demanded_seconds", "short_seconds", "missing_ios", "kept_percent"];
-        for (name, audited) in names.iter().zip(&said[1..]) {
-            let reported = number(victim, name)?;
-            // Whoever keeps a reservation and asks for nothing is promised it, second after second.
-            ensure!((reported - audited).abs() < 0.01, "{name}: {reported}, audited {audited}");
+        for (lines, column, of) in
+            [("disks", "disk", "victim"), ("machines", "vm", "web"), ("tenants", "tenant", "red")]
+        {
+            let told = line(&report_now, lines, of)?;
+            let said = audit(lab, &samples, column, of)?;
+            for (name, audited) in names.iter().zip(&said[1..]) {
+                let reported = number(told, name)?;
+                // Whoever keeps a reservation and asks for nothing is promised it, second after
+                // second.
+                let is_it = (reported - audited).abs() < 0.01;
+                ensure!(is_it, "{of}, {name}: {reported}, audited {audited}");
+            }
         }
+        let [red, blue] = ["red", "blue"].map(|one| line(&report_now, "tenants", one));
+        let (red, blue) = (red?, blue?);
+        ensure!(number(red, "short_seconds")? == short, "{red}");
+        let all = number(&report_now["all"], "received_ios")?;
+        let both = number(red, "received_ios")? + number(blue, "received_ios")?;
+        ensure!((all - both).abs() < 0.01, "{all} of all, {both} of both tenants");
         eprintln!("victim: {victim}");
 
         let history = daemon.json(&["disk", "show", "victim", "--history"])?;
@@ -123,6 +141,11 @@ fn what_was_not_kept_is_reported_and_an_auditor_comes_to_the_same() {
         ensure!(text.contains("flooder") && !text.contains("batch"), "{text}");
         let page = daemon.command(&["report", "--since", "2h", "--format", "html"])?;
         ensure!(page.contains("<td>victim") && page.contains("flooder"), "{page}");
+        ensure!(page.contains("<td>web") && page.contains("<td>red"), "{page}");
+        let csv = ["report", "--since", "2h", "--tenant", "blue", "--format", "csv"];
+        let csv = daemon.command(&csv)?;
+        let kinds: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();
+        ensure!(kinds == ["of", "disk", "machine", "tenant"], "{csv}");
         eprintln!("{text}");
         let mut daemon = daemon;
         daemon.stop()?;

@@ -127,6 +127,10 @@ pub struct PromiseSample {
     /// The virtual machine that it belongs to now; `null` also where it was removed.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub vm: Option<Name>,
+    /// The tenant that this machine belongs to now.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub tenant: Option<Name>,
     /// When the hour began, in seconds since 1970.
     pub begin: i64,
     /// Seconds of it that were seen.
@@ -135,7 +139,7 @@ pub struct PromiseSample {
     pub promise: Promise,
 }
 
-/// A disk's or a machine's line of a report.
+/// A line of a report: of a disk, of a virtual machine or of a tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReportLine {
@@ -146,7 +150,12 @@ pub struct ReportLine {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub vm: Option<Name>,
-    /// How its reservations were kept. Seconds of a machine are those of its disks together.
+    /// Of a disk or a machine: the tenant that it belongs to now.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub tenant: Option<Name>,
+    /// How its reservations were kept. Of a machine or a tenant these are sums over its disks,
+    /// seconds too; what it is promised itself is not counted.
     pub promise: Promise,
 }
 
@@ -162,6 +171,9 @@ pub struct Report {
     pub disks: Vec<ReportLine>,
     /// By virtual machine.
     pub machines: Vec<ReportLine>,
+    /// By tenant.
+    #[serde(default)]
+    pub tenants: Vec<ReportLine>,
     /// All disks together.
     pub all: Promise,
 }
@@ -169,25 +181,33 @@ pub struct Report {
 impl Report {
     /// Of the hours that begin within a time.
     pub fn of(since: i64, until: i64, samples: &[PromiseSample]) -> Report {
-        let mut disks: BTreeMap<&Name, ReportLine> = BTreeMap::new();
-        let mut machines: BTreeMap<&Name, ReportLine> = BTreeMap::new();
+        let mut lines: [BTreeMap<&Name, ReportLine>; 3] = Default::default();
         let mut all = Promise::default();
         for sample in samples {
-            let line = |name: &Name, vm: Option<&Name>| ReportLine {
-                name: name.clone(),
-                vm: vm.cloned(),
-                promise: Promise::default(),
-            };
-            let of_disk =
-                disks.entry(&sample.disk).or_insert_with(|| line(&sample.disk, sample.vm.as_ref()));
-            of_disk.promise.add(&sample.promise);
-            if let Some(vm) = &sample.vm {
-                machines.entry(vm).or_insert_with(|| line(vm, None)).promise.add(&sample.promise);
+            let (vm, tenant) = (sample.vm.as_ref(), sample.tenant.as_ref());
+            // Of each kind: who, and what it belongs to.
+            let of = [(Some(&sample.disk), vm, tenant), (vm, None, tenant), (tenant, None, None)];
+            for (lines, (name, vm, tenant)) in lines.iter_mut().zip(of) {
+                let Some(name) = name else { continue };
+                let line = lines.entry(name).or_insert_with(|| ReportLine {
+                    name: name.clone(),
+                    vm: vm.cloned(),
+                    tenant: tenant.cloned(),
+                    promise: Promise::default(),
+                });
+                line.promise.add(&sample.promise);
             }
             all.add(&sample.promise);
         }
-        let (disks, machines) = (disks.into_values().collect(), machines.into_values().collect());
-        Report { since, until, disks, machines, all }
+        let [disks, machines, tenants] = lines.map(|lines| lines.into_values().collect());
+        Report { since, until, disks, machines, tenants, all }
+    }
+
+    /// The lines of each kind, with its name.
+    pub fn each(&self) -> [(&'static str, &[ReportLine]); 3] {
+        let [disks, machines, tenants] =
+            [&self.disks, &self.machines, &self.tenants].map(Vec::as_slice);
+        [("disk", disks), ("machine", machines), ("tenant", tenants)]
     }
 }
 
@@ -196,8 +216,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_add_up_by_disk_and_machine() {
+    fn lines_add_up_by_disk_machine_and_tenant() {
         let sample = |disk: &str, vm: &str, begin, demanded, short| {
+            let tenant = (vm != "z").then(|| "red".parse().unwrap());
             let short_neighbours = BTreeMap::from([("flooder".to_owned(), 3.0 * short)]);
             let short_waits =
                 WaitSeconds { neighbours: 3.0 * short, device: short, ..WaitSeconds::default() };
@@ -210,18 +231,28 @@ mod tests {
                 ..Promise::default()
             });
             let (disk, vm) = (disk.parse().unwrap(), Some(vm.parse().unwrap()));
-            PromiseSample { disk, vm, begin, seen_seconds: 3_600.0, promise }
+            PromiseSample { disk, vm, tenant, begin, seen_seconds: 3_600.0, promise }
         };
         let samples = [
             sample("a", "x", 0, 1_000.0, 1.0),
             sample("a", "x", 3_600, 3_000.0, 3.0),
             sample("b", "x", 0, 4_000.0, 0.0),
+            sample("c", "y", 0, 2_000.0, 6.0),
+            sample("d", "z", 0, 1_000.0, 500.0),
         ];
         let report = Report::of(0, 7_200, &samples);
         let kept = |lines: &[ReportLine]| -> Vec<f64> {
             lines.iter().map(|line| line.promise.kept_percent.unwrap()).collect()
         };
-        assert_eq!((kept(&report.disks), kept(&report.machines)), (vec![99.9, 100.0], vec![99.95]));
+        assert_eq!(kept(&report.disks), [99.9, 100.0, 99.7, 50.0]);
+        assert_eq!(kept(&report.machines), [99.95, 99.7, 50.0]);
+        assert_eq!(kept(&report.tenants), [99.9]);
+        assert_eq!((report.all.demanded_seconds, report.all.short_seconds), (11_000.0, 510.0));
+        let whose = |line: &ReportLine| (line.vm.clone(), line.tenant.clone());
+        let (x, red) = (Some("x".parse().unwrap()), Some("red".parse().unwrap()));
+        assert_eq!(whose(&report.disks[0]), (x, red.clone()));
+        assert_eq!(whose(&report.machines[0]), (None, red));
+        assert_eq!(whose(&report.tenants[0]), (None, None));
         let why = report.disks[0].promise.why().unwrap();
         assert_eq!(why.words(), "flooder 75 %, the device 25 %");
         assert_eq!(report.disks[1].promise.why(), None);

@@ -42,13 +42,21 @@ impl Control {
         let within = Span::Hour.begin(within.start)..within.end;
         let accounts = self.samples().accounts(None, within, Span::Hour)?;
         let disks = self.disks_at(&[]);
-        let vms: BTreeMap<Name, Option<Name>> =
-            disks.into_iter().map(|disk| (disk.name, disk.vm)).collect();
+        let model = self.model();
+        let whose: BTreeMap<Name, (Option<Name>, Option<Name>)> = disks
+            .into_iter()
+            .map(|disk| {
+                let tenant = model.tenant_of(disk.vm.as_ref()).cloned();
+                (disk.name, (disk.vm, tenant))
+            })
+            .collect();
+        drop(model);
         let of_disk = |(disk, hours): (Name, BTreeMap<i64, Account>)| {
-            let vm = vms.get(&disk).cloned().flatten();
+            let (vm, tenant) = whose.get(&disk).cloned().unwrap_or_default();
             hours.into_iter().map(move |(begin, account)| PromiseSample {
                 disk: disk.clone(),
                 vm: vm.clone(),
+                tenant: tenant.clone(),
                 begin,
                 seen_seconds: account.seen.as_secs_f64(),
                 promise: promise(&account),

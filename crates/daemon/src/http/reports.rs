@@ -52,7 +52,7 @@ pub(super) async fn disk_history(
     Ok(Json(app.blocking(move |control| control.disk_history(&name, within)).await?))
 }
 
-/// How promises were kept, by disk and by virtual machine, over the hours that begin in a time.
+/// How promises were kept, by disk, machine and tenant, over the hours that begin in a time.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/report", tag = "statistics", params(TimeFlags),
     responses((status = 200, body = Report), (status = 422, body = ErrorBody))))]
 pub(super) async fn report(

@@ -18,7 +18,7 @@ enum Format {
     Text,
     /// One page without anything from elsewhere
     Html,
-    /// A line for each disk
+    /// A line for each disk, each machine and each tenant
     Csv,
     /// As the API has it
     Json,
@@ -38,11 +38,14 @@ pub(super) struct ReportArgs {
     #[arg(long, value_name = "TIME")]
     until: Option<At>,
     /// Only this disk
-    #[arg(long, value_name = "NAME", conflicts_with = "vm")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["vm", "tenant"])]
     disk: Option<Name>,
     /// Only the disks of this virtual machine
-    #[arg(long, value_name = "VM")]
+    #[arg(long, value_name = "VM", conflicts_with = "tenant")]
     vm: Option<Name>,
+    /// Only the disks of this tenant
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<Name>,
     /// How to print it
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -72,6 +75,7 @@ impl ReportArgs {
         samples.retain(|sample| {
             self.disk.as_ref().is_none_or(|disk| *disk == sample.disk)
                 && self.vm.as_ref().is_none_or(|vm| Some(vm) == sample.vm.as_ref())
+                && self.tenant.as_ref().is_none_or(|one| Some(one) == sample.tenant.as_ref())
         });
         let report = Report::of(since.div_euclid(3_600) * 3_600, until, &samples);
         let text = match self.format {
@@ -132,10 +136,17 @@ fn time(report: &Report) -> String {
     format!("{} to {}", said(report.since), said(report.until))
 }
 
+/// The lines of each kind, without kinds that have none.
+fn shown(report: &Report) -> impl Iterator<Item = (&'static str, &[ReportLine])> {
+    let is_shown = |(kind, lines): &(&str, &[ReportLine])| *kind == "disk" || !lines.is_empty();
+    report.each().into_iter().filter(is_shown)
+}
+
 fn text(report: &Report) -> String {
     let mut text = format!("Promises kept, {}\n", time(report));
-    for (head, lines) in [("DISK", &report.disks), ("MACHINE", &report.machines)] {
-        let mut columns = vec![(head, Align::Left)];
+    for (kind, lines) in shown(report) {
+        let head = kind.to_uppercase();
+        let mut columns = vec![(head.as_str(), Align::Left)];
         columns.extend(HEADS.map(|head| (head, Align::Right)));
         let mut table = Table::new(&columns);
         for line in lines {
@@ -157,16 +168,18 @@ fn text(report: &Report) -> String {
 
 fn csv(report: &Report) -> String {
     let mut text = String::from(
-        "disk,vm,reserved_ios,received_ios,demanded_seconds,demanded_ios,received_when_demanded_ios,\
-         short_seconds,missing_ios,kept_percent\n",
+        "of,name,vm,tenant,reserved_ios,received_ios,demanded_seconds,demanded_ios,\
+         received_when_demanded_ios,short_seconds,missing_ios,kept_percent\n",
     );
-    for line in &report.disks {
+    let lines =
+        report.each().into_iter().flat_map(|(of, lines)| lines.iter().map(move |l| (of, l)));
+    for (of, line) in lines {
         let p = &line.promise;
         let kept = p.kept_percent.map_or_else(String::new, |kept| format!("{kept:.6}"));
-        let vm = line.vm.as_ref().map_or("", |vm| vm.as_str());
+        let (vm, tenant) = (or_empty(line.vm.as_ref()), or_empty(line.tenant.as_ref()));
         let _ = writeln!(
             text,
-            "{},{vm},{:.3},{:.3},{:.9},{:.3},{:.3},{:.9},{:.3},{kept}",
+            "{of},{},{vm},{tenant},{:.3},{:.3},{:.9},{:.3},{:.3},{:.9},{:.3},{kept}",
             line.name,
             p.reserved_ios,
             p.received_ios,
@@ -180,19 +193,23 @@ fn csv(report: &Report) -> String {
     text
 }
 
+fn or_empty(name: Option<&Name>) -> &str {
+    name.map_or("", Name::as_str)
+}
+
 /// Names have no comma and no quote, so that nothing needs one.
 fn samples_csv(samples: &[PromiseSample]) -> String {
     let mut text = String::from(
-        "disk,vm,begin,seen_seconds,reserved_ios,received_ios,demanded_seconds,demanded_ios,\
+        "disk,vm,tenant,begin,seen_seconds,reserved_ios,received_ios,demanded_seconds,demanded_ios,\
          received_when_demanded_ios,short_seconds,missing_ios,short_device,short_limit,short_own,\
          short_neighbours,short_window,short_held\n",
     );
     for sample in samples {
         let (p, w) = (&sample.promise, &sample.promise.short_waits);
-        let vm = sample.vm.as_ref().map_or("", |vm| vm.as_str());
+        let (vm, tenant) = (or_empty(sample.vm.as_ref()), or_empty(sample.tenant.as_ref()));
         let _ = writeln!(
             text,
-            "{},{vm},{},{:.9},{:.3},{:.3},{:.9},{:.3},{:.3},{:.9},{:.3},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6}",
+            "{},{vm},{tenant},{},{:.9},{:.3},{:.3},{:.9},{:.3},{:.3},{:.9},{:.3},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6}",
             sample.disk,
             sample.begin,
             sample.seen_seconds,
@@ -234,14 +251,14 @@ fn html(report: &Report) -> String {
         kept(&report.all),
         report.all.demanded_seconds
     );
-    for (head, lines) in [("Disk", &report.disks), ("Machine", &report.machines)] {
-        page.push_str(&html_table(head, lines));
+    for (kind, lines) in shown(report) {
+        page.push_str(&html_table(kind, lines));
     }
     page
 }
 
 fn html_table(head: &str, lines: &[ReportLine]) -> String {
-    let mut table = format!("<table><tr><th>{head}");
+    let mut table = format!("<table><tr><th>{}", head.to_uppercase());
     HEADS.iter().for_each(|head| {
         let _ = write!(table, "<th>{head}");
     });
@@ -274,15 +291,22 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_a_row_for_each_disk() {
+    fn each_disk_machine_and_tenant_has_a_row() {
         let line = |name: &str| ReportLine {
             name: name.parse().unwrap(),
             vm: None,
+            tenant: None,
             promise: Promise::default(),
         };
-        let report = Report { disks: vec![line("a"), line("b")], ..Report::default() };
+        let (disks, machines) = (vec![line("a"), line("b")], vec![line("m")]);
+        let report = Report { disks, machines, tenants: vec![line("t")], ..Report::default() };
         let page = html(&report);
-        assert_eq!(page.matches("<tr><td>").count(), 2, "{page}");
-        assert_eq!(csv(&report).lines().count(), 3);
+        assert_eq!(page.matches("<tr><td>").count(), 4, "{page}");
+        let csv = csv(&report);
+        let named = |line: &str| line.splitn(3, ',').take(2).collect::<Vec<_>>().join(" ");
+        let names: Vec<String> = csv.lines().map(named).collect();
+        assert_eq!(names, ["of name", "disk a", "disk b", "machine m", "tenant t"]);
+        let text = text(&report);
+        assert!(text.contains("\nMACHINE") && text.contains("\nTENANT"), "{text}");
     }
 }
