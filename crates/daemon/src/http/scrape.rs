@@ -35,8 +35,8 @@ pub(super) async fn metrics(
 ) -> Result<Response, ApiError> {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|one| one.to_str().ok());
     let format = Format::accepted(&accepted.collect::<Vec<_>>().join(","));
-    let (control, observer) = (app.control.clone(), app.observer.clone());
-    let text = app.on_thread(move || render(&control, observer.top())).await?;
+    let (control, observer, fleet) = (app.control.clone(), app.observer.clone(), app.fleet.clone());
+    let text = app.on_thread(move || render(&control, observer.top(), fleet.hosts())).await?;
     Ok(([(header::CONTENT_TYPE, format.content_type())], format.write(text)).into_response())
 }
 

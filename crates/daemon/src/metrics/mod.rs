@@ -3,6 +3,7 @@
 mod copies;
 mod costs;
 mod flash;
+mod fleet;
 mod format;
 mod info;
 mod moves;
@@ -16,6 +17,7 @@ mod waits;
 pub use format::Format;
 
 use headgate_api::copies::{Copy, CopyState};
+use headgate_api::fleet::Hosts;
 use headgate_api::latency::Verdict;
 use headgate_api::moves::{Move, MoveOutcome};
 use headgate_api::priorities::Priorities;
@@ -90,13 +92,14 @@ struct Scrape {
     moves_ended: Vec<(MoveOutcome, u64)>,
     copies: Vec<Copy>,
     copies_ended: [(CopyState, u64); 3],
+    hosts: Hosts,
 }
 
 /// The metrics now, as OpenMetrics.
 ///
 /// # Errors
 /// When a shard does not answer.
-pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
+pub fn render(control: &Control, top: Top, hosts: Hosts) -> Result<String, ControlError> {
     let samples = control.sample()?;
     let disks = control.disks_at(&samples);
     let (vms, moves_waiting) = (control.vms_of(&disks), control.moves_waiting());
@@ -126,6 +129,7 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
         moves_ended,
         copies,
         copies_ended,
+        hosts,
     };
     Ok(scrape.render())
 }
@@ -324,6 +328,7 @@ impl Collector for Scrape {
         self.encode_balance(&mut out)?;
         self.encode_copies(&mut out)?;
         self.encode_flash(&mut out)?;
+        self.encode_fleet(&mut out)?;
         self.encode_disks(&mut out)
     }
 }
@@ -580,7 +585,7 @@ impl Scrape {
         let depth = live(&|d| d.needed_depth.map(f64::from));
         let help = "Requests that clients have to keep outstanding for the reservation, where they keep fewer and no window helps";
         out.gauges("disk_needed_depth_requests", help, &depth)?;
-        let help = "Part of the service of the last 5 s over the part that the shares give among busy disks";
+        let help = "Part of the service of the last 5 s over the part that shares give among busy disks, level by level under tenants and machines";
         out.gauges("disk_share_achieved_ratio", help, &live(&|d| d.share_achieved))
     }
 }
