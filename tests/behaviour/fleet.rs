@@ -2,12 +2,17 @@
 //! told apart, also while a host is down, while etcd is, and beside values that are no summaries.
 
 use anyhow::{Context, ensure};
+use headgate_fleet::{Header, HostKey, Part, PartKey, PartKind, UnixSeconds};
 use headgate_lab::etcd::Etcd;
 use headgate_lab::headgate::Headgate;
 use headgate_lab::{Lab, Server, wait_for, with_lab};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -19,10 +24,17 @@ const PROMPT: Duration = Duration::from_secs(5);
 /// five seconds, for disks, behind its last word.
 const FRESH: f64 = 25.0;
 
-fn start(lab: &Lab, name: &str, hostname: &str, etcd: &str) -> anyhow::Result<Headgate> {
+/// A daemon on a host of this name that meets others in an etcd.
+pub(super) fn start(
+    lab: &Lab,
+    name: &str,
+    hostname: &str,
+    etcd: &str,
+    more: &[&str],
+) -> anyhow::Result<Headgate> {
     let script = format!("hostname {hostname} && exec \"$@\"");
     let through = ["unshare", "--uts", "sh", "-c", &script, "sh"];
-    Headgate::start_as(lab, name, &through, &["--etcd", etcd])
+    Headgate::start_as(lab, name, &through, &[&["--etcd", etcd], more].concat())
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
@@ -98,9 +110,9 @@ impl Fleet {
     fn start(lab: &Lab) -> anyhow::Result<Fleet> {
         let etcd = Etcd::start(lab)?;
         let daemons = [
-            start(lab, "one", "web", &etcd.url())?,
-            start(lab, "two", "web", &etcd.url())?,
-            start(lab, "three", "db", &etcd.url())?,
+            start(lab, "one", "web", &etcd.url(), &[])?,
+            start(lab, "two", "web", &etcd.url(), &[])?,
+            start(lab, "three", "db", &etcd.url(), &[])?,
         ];
         for (n, daemon) in daemons.iter().enumerate() {
             let own = format!("own{n}");
@@ -349,5 +361,129 @@ fn a_datastore_of_two_hosts_is_one() {
             Ok(advice.contains(&name).then_some(()))
         })?;
         fleet.daemons.iter_mut().try_for_each(Server::stop)
+    });
+}
+
+/// A clone of a host's state directory tells things in its name.
+#[test]
+fn a_second_daemon_of_one_identity_is_named() {
+    with_lab(&["unshare", "hostname"], |lab| {
+        let mut fleet = Fleet::start(lab)?;
+        fleet.each_shows_all()?;
+        let own = id(&fleet.daemons[0])?;
+        let double = || fleet.daemons[0].metrics()?.plain("headgate_fleet_duplicate_identity");
+        ensure!(double()? == 0.0, "nobody has told anything in its name");
+        let mut key = [0; 16];
+        for (byte, at) in key.iter_mut().zip((0..32).step_by(2)) {
+            *byte = u8::from_str_radix(&own[at..at + 2], 16)?;
+        }
+        let key = PartKey { host: HostKey(key), kind: PartKind::Advice };
+        let header = Header { instance: [0xab; 16], epoch: 1, at: UnixSeconds(1_800_000_000) };
+        let said = Part::Advice(Vec::new()).encode(header);
+        fleet.etcd.put(&key.to_string(), &said)?;
+        wait_for("the clone should be named", MINUTE, || {
+            let said = fleet.daemons[0].json(&["host", "list"])?;
+            let own = list(&said, "hosts").iter().find(|one| one["is_this"] == true);
+            let named = own.is_some_and(|one| text(one, "duplicate") == "ab".repeat(16));
+            Ok(named.then_some(()))
+        })?;
+        ensure!(double()? == 1.0, "metrics know nothing of it");
+        let shown = fleet.daemons[0].command(&["host", "show", &own])?;
+        ensure!(shown.contains(&format!("daemon {}, too", "ab".repeat(16))), "{shown}");
+        for other in &fleet.daemons[1..] {
+            let said = other.json(&["host", "list"])?;
+            let named = list(&said, "hosts").iter().any(|one| !one["duplicate"].is_null());
+            ensure!(!named, "each host speaks of itself: {said}");
+        }
+        // It says again what it has to say, and goes on serving.
+        fleet.each_shows_all()?;
+        fleet.daemons.iter_mut().try_for_each(Server::stop)
+    });
+}
+
+/// Stands in front of an etcd, and says of its size what a test wants; all else is etcd's word.
+struct Liar {
+    address: SocketAddr,
+    /// Whether it says that etcd stores two gigabytes.
+    is_full: Arc<AtomicBool>,
+}
+
+impl Liar {
+    fn start(etcd: &Etcd) -> anyhow::Result<Liar> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let behind = etcd.url().trim_start_matches("http://").to_owned();
+        let is_full = Arc::new(AtomicBool::new(true));
+        let lies = is_full.clone();
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(&behind) else { continue };
+                let (Ok(from), Ok(to)) = (client.try_clone(), server.try_clone()) else { continue };
+                std::thread::spawn(move || pass(from, to, |_| {}));
+                let lies = lies.clone();
+                let lie = move |answer: &mut [u8]| {
+                    if lies.load(Ordering::Relaxed) {
+                        enlarge(answer);
+                    }
+                };
+                std::thread::spawn(move || pass(server, client, lie));
+            }
+        });
+        Ok(Liar { address, is_full })
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut [u8])) {
+    let mut buffer = [0; 64 << 10];
+    while let Ok(read) = from.read(&mut buffer)
+        && read > 0
+    {
+        change(&mut buffer[..read]);
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// Puts another body of the same length into an answer that says how much etcd stores.
+fn enlarge(answer: &mut [u8]) {
+    let find = |what: &[u8]| answer.windows(what.len()).position(|found| found == what);
+    let (Some(_), Some(head)) = (find(b"\"dbSizeInUse\""), find(b"\r\n\r\n")) else { return };
+    let body = &mut answer[head + 4..];
+    let said = b"{\"dbSizeInUse\":\"2000000000\"}";
+    body.fill(b' ');
+    body[..said.len()].copy_from_slice(said);
+}
+
+/// Leases need an etcd that takes writes: the view gives way long before it takes none.
+#[test]
+fn nothing_is_told_while_etcd_stores_too_much() {
+    with_lab(&["unshare", "hostname"], |lab| {
+        let etcd = Etcd::start(lab)?;
+        let liar = Liar::start(&etcd)?;
+        let through = format!("http://{}", liar.address);
+        let mut full = start(lab, "full", "full", &through, &[])?;
+        let mut other = start(lab, "other", "other", &etcd.url(), &[])?;
+        let running = |label: &str| (label.to_owned(), "running");
+        // It says why, hears the other, and tells nobody of itself.
+        wait_for_states(&full, &[running("full"), running("other")])?;
+        let said = full.command(&["host", "list"])?;
+        ensure!(said.contains("this host tells nothing more beyond 1 GiB"), "{said}");
+        ensure!(said.contains("--auto-compaction-retention"), "what helps is missing: {said}");
+        ensure!(full.metrics()?.plain("headgate_fleet_view_up")? == 0.0, "metrics say nothing");
+        wait_for_states(&other, &[running("other")])?;
+        // It asks once a minute.
+        liar.is_full.store(false, Ordering::Relaxed);
+        wait_for("the other should hear of it", 3 * MINUTE, || {
+            Ok((hosts(&other)?.len() == 2).then_some(()))
+        })?;
+        wait_for("nothing should be wrong any more", MINUTE, || {
+            let up = full.metrics()?.plain("headgate_fleet_view_up")?;
+            Ok((up == 1.0).then_some(()))
+        })?;
+        full.stop()?;
+        other.stop()
     });
 }

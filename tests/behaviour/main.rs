@@ -30,6 +30,7 @@ mod many;
 mod monitoring;
 mod moves;
 mod moves_in_trouble;
+mod noisy_neighbour;
 mod page;
 mod power;
 mod probes;

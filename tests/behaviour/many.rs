@@ -3,6 +3,7 @@
 use anyhow::{Context, ensure};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::nbd::{self, Client, Handshake};
+use headgate_lab::process::raise_own_limit;
 use headgate_lab::{Lab, Server, wait_for, with_lab};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -224,14 +225,4 @@ fn idle_connections_to_the_api_leave_for_the_operator() {
         drop(idle);
         daemon.stop()
     });
-}
-
-/// A test's own clients need descriptors too.
-fn raise_own_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let found = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: found.maximum, maximum: found.maximum };
-    if let Err(e) = setrlimit(Resource::Nofile, wanted) {
-        eprintln!("the limit of file descriptors stays as it is: {e}");
-    }
 }

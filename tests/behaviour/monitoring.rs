@@ -37,7 +37,7 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
 }
 
 /// The alerts, which wait for seconds instead of a minute.
-fn hasty_alerts(lab: &Lab) -> anyhow::Result<PathBuf> {
+pub(super) fn hasty_alerts(lab: &Lab) -> anyhow::Result<PathBuf> {
     let path = lab.dir().join("alerts.yml");
     let patient = text(ALERTS)?;
     ensure!(patient.contains("for: 1m\n"), "no alert waits for a minute");

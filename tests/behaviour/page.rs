@@ -30,27 +30,37 @@ struct Site {
     address: SocketAddr,
 }
 
+/// Words with which a daemon serves its page at an address, to whoever shows a token.
+pub(super) fn served_at(lab: &Lab, address: SocketAddr) -> anyhow::Result<[String; 2]> {
+    let tokens = lab.dir().join("tokens.toml");
+    let mut text = String::new();
+    for (name, token, role) in [("ops", ADMIN, "admin"), ("wall", VIEWER, "viewer")] {
+        writeln!(text, "[[token]]\nname = '{name}'\ntoken = '{token}'\nrole = '{role}'")?;
+    }
+    fs::write(&tokens, text)?;
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600))?;
+    Ok([format!("--api-listen={address}"), format!("--api-tokens={}", tokens.display())])
+}
+
+/// Opens a view of the page at an address, and shows a viewer's token.
+pub(super) fn open(browser: &mut Browser, address: SocketAddr, view: &str) -> anyhow::Result<()> {
+    browser.open(&format!("http://{address}/#{view}"))?;
+    browser.wait_text("#state", |text| text == "Waiting for a token")?;
+    show(browser, VIEWER)
+}
+
 impl Site {
     fn new(lab: &Lab) -> anyhow::Result<Site> {
-        let tokens = lab.dir().join("tokens.toml");
-        let mut text = String::new();
-        for (name, token, role) in [("ops", ADMIN, "admin"), ("wall", VIEWER, "viewer")] {
-            writeln!(text, "[[token]]\nname = '{name}'\ntoken = '{token}'\nrole = '{role}'")?;
-        }
-        fs::write(&tokens, text)?;
-        fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600))?;
         let address = free_address()?;
-        let (listen, tokens) = (address.to_string(), tokens.display().to_string());
-        let words = ["--api-listen", &listen, "--api-tokens", &tokens];
+        let words = served_at(lab, address)?;
+        let words = words.each_ref().map(String::as_str);
         Ok(Site { daemon: Headgate::start_as(lab, "state", &[], &words)?, address })
     }
 
     /// A browser that has opened a view, and shows a token.
     fn browser(&self, lab: &Lab, view: &str) -> anyhow::Result<Browser> {
         let mut browser = Browser::start(lab)?;
-        browser.open(&format!("http://{}/#{view}", self.address))?;
-        browser.wait_text("#state", |text| text == "Waiting for a token")?;
-        show(&mut browser, VIEWER)?;
+        open(&mut browser, self.address, view)?;
         Ok(browser)
     }
 }

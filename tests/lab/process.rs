@@ -160,3 +160,13 @@ pub fn tail(log: &Path) -> String {
     let from = lines.len().saturating_sub(TAIL_LINES);
     format!("--- end of {} ---\n{}\n---", log.display(), lines[from..].join("\n"))
 }
+
+/// Lets this process have as many file descriptors as the kernel gives it.
+pub fn raise_own_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let found = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: found.maximum, maximum: found.maximum };
+    if let Err(e) = setrlimit(Resource::Nofile, wanted) {
+        eprintln!("the limit of file descriptors stays as it is: {e}");
+    }
+}

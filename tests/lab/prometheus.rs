@@ -131,15 +131,23 @@ impl Prometheus {
         serde_json::from_value(data).context("a list of names")
     }
 
+    /// The alerts that fire, with their labels and values.
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub fn alerts(&self) -> anyhow::Result<Vec<Value>> {
+        let data = self.get("alerts", &[])?;
+        let alerts = data["alerts"].as_array().context("a list of alerts")?;
+        Ok(alerts.iter().filter(|alert| alert["state"] == "firing").cloned().collect())
+    }
+
     /// Which alerts fire, and for what: their names and labels.
     ///
     /// # Errors
     /// The server is gone.
     pub fn firing(&self) -> anyhow::Result<Vec<(String, Value)>> {
-        let data = self.get("alerts", &[])?;
-        let alerts = data["alerts"].as_array().context("a list of alerts")?;
-        let fires = alerts.iter().filter(|alert| alert["state"] == "firing");
-        let told = fires.map(|alert| {
+        let fires = self.alerts()?;
+        let told = fires.iter().map(|alert| {
             let labels = alert["labels"].clone();
             let name = labels["alertname"].as_str().context("an alert without a name")?;
             Ok((name.to_owned(), labels))
