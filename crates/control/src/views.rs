@@ -18,7 +18,7 @@ use headgate_model::{Backend, Policy, Scheduler};
 use headgate_model::{DatastoreSample, DiskSample, LiveDisk, NbdSample, ShardWaits, Stall};
 use headgate_qos::CostModel;
 use headgate_units::Shares;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
@@ -152,6 +152,13 @@ impl Control {
         }
     }
 
+    /// Datastores that have promised more than they can keep. O(disks), so it is asked once for all
+    /// disks.
+    fn overbooked<'a>(&self, model: &'a Model) -> BTreeSet<&'a Name> {
+        let over = |entry: &&DatastoreEntry| self.reservable_rate(model, entry).overbooked() > 0;
+        model.datastores.values().filter(over).map(|entry| &entry.record.name).collect()
+    }
+
     pub(super) fn view_datastore(&self, model: &Model, entry: &DatastoreEntry) -> Datastore {
         let rate = self.reservable_rate(model, entry);
         let record = &entry.record;
@@ -202,11 +209,12 @@ impl Control {
         }
     }
 
-    pub(super) fn view_disk(
+    fn view_disk(
         &self,
         model: &Model,
         entry: &DiskEntry,
         live: Option<&LiveDisk>,
+        overbooked: &BTreeSet<&Name>,
     ) -> Disk {
         let record = &entry.record;
         let datastore = model.datastores.get(&record.datastore);
@@ -257,7 +265,7 @@ impl Control {
             lease: datastore
                 .and_then(|d| self.view_lease(&record.name, &d.record.backend))
                 .or_else(|| self.view_label_lease(record, &entry.service)),
-            overbooked: datastore.is_some_and(|d| self.reservable_rate(model, d).overbooked() > 0),
+            overbooked: overbooked.contains(&record.datastore),
             clients: live.map_or(0, |live| live.clients),
             nbd_uri: crate::attach::nbd_unix_uri(
                 &record.name,
@@ -345,8 +353,10 @@ impl Control {
     pub fn disks_at(&self, sample: &[DatastoreSample]) -> Vec<Disk> {
         let (live, stalled) = (live_in(sample), self.stalled());
         let model = self.model();
+        let overbooked = self.overbooked(&model);
         let view = |entry: &DiskEntry| {
-            let view = self.view_disk(&model, entry, live.get(&entry.record.name));
+            let live = live.get(&entry.record.name);
+            let view = self.view_disk(&model, entry, live, &overbooked);
             disk_told_of_stall(view, &stalled)
         };
         model.disks.values().map(view).collect()
@@ -366,7 +376,8 @@ impl Control {
         });
         let model = self.model();
         let entry = model.disk(name)?;
-        let view = self.view_disk(&model, entry, live.get(name));
+        let overbooked = self.overbooked(&model);
+        let view = self.view_disk(&model, entry, live.get(name), &overbooked);
         let view = Disk { policy_sources: model.sources(&entry.record), ..view };
         let moving = view.moving.clone().or_else(|| self.moved().last_of(name));
         Ok(disk_told_of_stall(Disk { moved, moving, ..view }, &self.stalled()))
