@@ -103,9 +103,9 @@ pub struct TopDisk {
     #[serde(default)]
     pub latency: Option<LatencyNow>,
     /// The part of the datastore's service it got over the part that its shares give it among the
-    /// busy disks, over the last five seconds: 1 is exactly its share. Where tenants or machines are
-    /// promised something, they share with what is beside them, and their disks share what they
-    /// have. Reservations and limits move it away from 1.
+    /// busy disks, over the last five seconds: 1 is exactly its share. Where tenants or machines
+    /// are promised something, they share with what is beside them, and their disks share what
+    /// they have. Reservations and limits move it away from 1.
     pub share_achieved: Option<f64>,
     /// What its requests waited for, and behind whom, over the last five seconds; `null` where it
     /// asked for nothing.

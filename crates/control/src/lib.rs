@@ -33,6 +33,7 @@ mod exports;
 mod fencing;
 mod flash;
 mod foreign;
+mod group_shares;
 mod hangs;
 mod history_views;
 mod images;
@@ -104,12 +105,12 @@ mod writes_tests;
 
 pub use error::{ControlError, ErrorKind};
 pub use foreign::{Elsewhere, Foreign, ForeignDisk};
+pub use group_shares::{GroupShares, GroupsOfMachines};
 pub use history_views::datastore_model;
 pub use images::{free_space, scratch_path};
 pub use roots::Roots;
 use state::{DatastoreEntry, DiskEntry, Model, Service};
 pub use state_dir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
-pub use tenants::{GroupShares, GroupsOfMachines};
 pub use workers::Hang;
 use workers::{Ticket, Workers};
 

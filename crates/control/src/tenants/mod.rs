@@ -8,15 +8,13 @@ pub(crate) mod quota;
 #[cfg(test)]
 mod tests;
 
-use super::{Control, ControlError, Model};
+use super::{Control, ControlError, GroupShares, GroupsOfMachines, Model};
 use groups::{GroupKey, WhatIf};
 use headgate_api::tenants::{OnDatastore, Tenant, TenantPatch};
 use headgate_api::top::TopTenant;
 use headgate_api::types::Changed;
 use headgate_catalog::PolicyChange;
 use headgate_model::{GroupPolicy, Name, Quota, TenantRecord, VmPromise, VmRecord};
-use headgate_units::Shares;
-use std::collections::BTreeMap;
 
 /// That what a group is promised does not contradict itself.
 pub(crate) fn check_group_policy(of: &str, policy: &GroupPolicy) -> Result<(), ControlError> {
@@ -88,18 +86,6 @@ fn changed(mut record: TenantRecord, patch: &TenantPatch) -> TenantRecord {
     };
     record
 }
-
-/// A group that disks are in, and its shares beside what it competes with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupShares {
-    /// Its name, with its kind: unique.
-    pub group: String,
-    /// Its shares.
-    pub shares: Shares,
-}
-
-/// The groups that the disks of machines are in, the innermost first.
-pub type GroupsOfMachines = BTreeMap<Name, Vec<GroupShares>>;
 
 impl Control {
     /// All tenants.
