@@ -142,22 +142,20 @@ fn ask(
     Ok(())
 }
 
-/// Who looks at the daemon, in turns with observation.
-fn readers(daemon: &Headgate, turn: Turn, until: Instant) -> anyhow::Result<()> {
-    let mut due =
-        [(Instant::now(), PAGE_ASKS, "/v1/top"), (Instant::now(), PROMETHEUS_ASKS, "/metrics")];
-    while turn == Turn::With {
+/// Looks at the daemon as a page and a Prometheus do.
+fn look(daemon: &Headgate, until: Instant) -> anyhow::Result<()> {
+    let now = Instant::now();
+    let mut due = [(now, PAGE_ASKS, "/v1/top"), (now, PROMETHEUS_ASKS, "/metrics")];
+    loop {
         due.sort();
         let (at, every, path) = &mut due[0];
         if *at >= until {
-            break;
+            return Ok(());
         }
         thread::sleep(at.saturating_duration_since(Instant::now()));
         daemon.get(path)?;
         *at += *every;
     }
-    thread::sleep(until.saturating_duration_since(Instant::now()));
-    Ok(())
 }
 
 /// Processor time of each thread in nanoseconds, by its number, with its name.
@@ -188,7 +186,10 @@ fn turn(daemon: &Headgate, load: &Load, turn: Turn, length: Duration) -> anyhow:
     };
     load.taken();
     let (before, begun) = (times(pid)?, Instant::now());
-    readers(daemon, turn, begun + length)?;
+    if turn == Turn::With {
+        look(daemon, begun + length)?;
+    }
+    thread::sleep((begun + length).saturating_duration_since(Instant::now()));
     let (after, seconds) = (times(pid)?, begun.elapsed().as_secs_f64());
     let mut took = load.taken();
     drop(stopped);

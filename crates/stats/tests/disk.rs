@@ -1,7 +1,7 @@
 //! What the statistics of a disk promise.
 
 use headgate_stats::{COST_OF_ONE_IO, DiskStats, Latency, NEAR, Op, Outcome, Phase};
-use headgate_units::{Bytes, Iops, Nanos, Shares};
+use headgate_units::{Bytes, Iops, Nanos};
 use proptest::prelude::*;
 
 const START: Nanos = Nanos::from_secs(500);
