@@ -1,5 +1,6 @@
 //! A disk array: spindles, striping, a write-back cache, one link to the host.
 
+mod agenda;
 mod ages;
 mod cache;
 mod divisor;
@@ -14,9 +15,9 @@ pub use spec::{Ageing, ArraySpec, ArraySpecError, CachePower, DiskKind, Raid};
 
 use crate::rng::SplitMix64;
 use crate::{DeviceIo, DeviceModel, IoKind};
-use alloc::collections::{BinaryHeap, VecDeque};
+use agenda::{Agenda, Event};
+use alloc::collections::VecDeque;
 use cache::{Cache, Want};
-use core::cmp::Reverse;
 use headgate_units::{Bytes, Nanos};
 use layout::{Layout, Plan};
 use read_ahead::ReadAhead;
@@ -75,9 +76,7 @@ pub struct SpindleArray {
     read_ahead: ReadAhead,
     requests: Slab<Request>,
     jobs: Slab<Job>,
-    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
-    /// Events so far: equal instants are handled in the order in which they were planned.
-    planned: u64,
+    agenda: Agenda,
     seen: Nanos,
     link_free: Nanos,
     /// Writes that wait for room in the cache, in order.
@@ -90,6 +89,8 @@ pub struct SpindleArray {
     /// The earliest planned [`Event::Ripe`].
     ripe_planned: Option<Nanos>,
     done: VecDeque<(Nanos, u64)>,
+    /// Emptied lists of pieces, for plans to come.
+    spare: Vec<Vec<layout::Extent>>,
 }
 
 /// A client's request.
@@ -119,18 +120,6 @@ enum Purpose {
     ReadAhead { fetch: usize },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    /// A write's data has come over the link.
-    Received { request: usize },
-    /// A spindle finished a piece.
-    PieceDone { spindle: usize },
-    /// The client is answered.
-    Answered { request: usize },
-    /// Something in the cache is old enough.
-    Ripe,
-}
-
 impl SpindleArray {
     /// An array with nothing in its cache, of 1 byte to 1 EiB: a capacity outside is taken to be
     /// the nearest of the two.
@@ -151,8 +140,7 @@ impl SpindleArray {
             layout,
             requests: Slab::new(),
             jobs: Slab::new(),
-            events: BinaryHeap::new(),
-            planned: 0,
+            agenda: Agenda::new(),
             seen: Nanos::ZERO,
             link_free: Nanos::ZERO,
             waiting: VecDeque::new(),
@@ -161,20 +149,12 @@ impl SpindleArray {
             by_cache: 0,
             ripe_planned: None,
             done: VecDeque::new(),
+            spare: Vec::new(),
         }
     }
 
-    fn plan(&mut self, at: Nanos, event: Event) {
-        self.events.push(Reverse((at, self.planned, event)));
-        self.planned += 1;
-    }
-
     fn advance(&mut self, now: Nanos) {
-        while let Some(&Reverse((at, _, event))) = self.events.peek() {
-            if at > now {
-                break;
-            }
-            self.events.pop();
+        while let Some((at, event)) = self.agenda.take_due(now) {
             self.seen = at;
             self.handle(event);
         }
@@ -198,14 +178,20 @@ impl SpindleArray {
 
     /// Occupies the link from now, or from when it is free: when the bytes are over.
     fn transfer(&mut self, bytes: u64) -> Nanos {
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(LINK_RATE);
-        let took = LINK_REQUEST + Nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let nanos = match bytes.checked_mul(1_000_000_000) {
+            Some(product) => product / LINK_RATE,
+            None => {
+                let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(LINK_RATE);
+                u64::try_from(nanos).unwrap_or(u64::MAX)
+            }
+        };
+        let took = LINK_REQUEST + Nanos(nanos);
         self.link_free = self.link_free.max(self.seen) + took;
         self.link_free
     }
 
     fn answer(&mut self, after: Nanos, request: usize) {
-        self.plan(after + CONTROLLER, Event::Answered { request });
+        self.agenda.plan(after + CONTROLLER, Event::Answered { request });
     }
 
     fn on_read(&mut self, request: usize, start: u64, end: u64) {
@@ -217,17 +203,28 @@ impl SpindleArray {
         if let Some(read) = self.read_ahead.on_read(request, start, end) {
             self.requests[request].jobs_left = read.waits;
             for (fetch, from, to) in read.fetches {
-                let reads = self.layout.pieces(from, to);
-                self.begin(Plan { reads, writes: Vec::new() }, Purpose::ReadAhead { fetch });
+                self.read(from, to, Purpose::ReadAhead { fetch });
             }
             if read.waits == 0 {
                 self.on_client_done(request);
             }
             return;
         }
-        let reads = self.layout.pieces(start, end);
         self.requests[request].jobs_left = 1;
-        self.begin(Plan { reads, writes: Vec::new() }, Purpose::Client { request });
+        self.read(start, end, Purpose::Client { request });
+    }
+
+    fn read(&mut self, start: u64, end: u64, purpose: Purpose) {
+        let mut reads = self.spare.pop().unwrap_or_default();
+        self.layout.pieces(start, end, &mut reads);
+        self.begin(Plan { reads, writes: Vec::new() }, purpose);
+    }
+
+    fn put_by(&mut self, mut extents: Vec<layout::Extent>) {
+        if extents.capacity() > 0 {
+            extents.clear();
+            self.spare.push(extents);
+        }
     }
 
     fn on_received(&mut self, request: usize) {
@@ -300,13 +297,17 @@ impl SpindleArray {
             };
             let Some((row, ranges)) = self.cache.next_to_write(self.seen, want) else { break };
             self.writing_back += 1;
-            let plan = self.layout.write_row(row, ranges);
+            let mut plan = Plan {
+                reads: self.spare.pop().unwrap_or_default(),
+                writes: self.spare.pop().unwrap_or_default(),
+            };
+            self.layout.write_row(row, ranges, &mut plan);
             self.begin(plan, Purpose::WriteBack { row });
         }
         let ripe = self.cache.next_ripe().filter(|&at| at > self.seen);
         if let Some(at) = ripe.filter(|&at| self.ripe_planned.is_none_or(|planned| at < planned)) {
             self.ripe_planned = Some(at);
-            self.plan(at, Event::Ripe);
+            self.agenda.plan(at, Event::Ripe);
         }
     }
 
@@ -321,11 +322,13 @@ impl SpindleArray {
         } else {
             self.enqueue(job, &plan.reads);
         }
+        self.put_by(plan.reads);
     }
 
     fn begin_writes(&mut self, job: usize) {
         let writes = core::mem::take(&mut self.jobs[job].writes);
         self.enqueue(job, &writes);
+        self.put_by(writes);
     }
 
     fn enqueue(&mut self, job: usize, extents: &[layout::Extent]) {
@@ -344,7 +347,7 @@ impl SpindleArray {
             self.cache.is_pressing() || !self.waiting.is_empty() || !self.flushing.is_empty();
         let urgency = if pressing { Urgency::Pressing } else { Urgency::Calm };
         if let Some(at) = self.spindles[spindle].begin(self.seen, urgency) {
-            self.plan(at, Event::PieceDone { spindle });
+            self.agenda.plan(at, Event::PieceDone { spindle });
         }
     }
 
@@ -401,7 +404,7 @@ impl DeviceModel for SpindleArray {
             IoKind::Read => self.on_read(request, start, end),
             IoKind::Write => {
                 let received = self.transfer(end - start);
-                self.plan(received, Event::Received { request });
+                self.agenda.plan(received, Event::Received { request });
             }
             IoKind::Flush => self.on_flush(request),
             IoKind::Discard => self.answer(self.seen, request),
@@ -410,7 +413,7 @@ impl DeviceModel for SpindleArray {
 
     fn next_event(&self) -> Option<Nanos> {
         let answered = self.done.front().map(|&(at, _)| at);
-        let next = answered.or_else(|| self.events.peek().map(|&Reverse((at, ..))| at));
+        let next = answered.or_else(|| self.agenda.next());
         next.map(|at| Nanos(at.0.saturating_mul(self.slowdown)))
     }
 

@@ -8,6 +8,8 @@ pub(super) struct Ages {
     entries: Slab<Entry>,
     oldest: Option<usize>,
     youngest: Option<usize>,
+    /// The oldest that may be written: all before it are busy.
+    possible: Option<usize>,
     last_stamp: u64,
 }
 
@@ -53,14 +55,40 @@ impl Ages {
             None => self.oldest = Some(entry),
         }
         self.youngest = Some(entry);
+        if written == Written::Possible && self.possible.is_none() {
+            self.possible = Some(entry);
+        }
         Age(entry)
     }
 
     pub(super) fn mark(&mut self, age: Age, written: Written) {
         self.entries[age.0].written = written;
+        match written {
+            Written::Busy => self.pass_over(age),
+            Written::Possible => {
+                let stamp = |entry: usize| self.entries[entry].aged.stamp;
+                if self.possible.is_none_or(|first| stamp(age.0) < stamp(first)) {
+                    self.possible = Some(age.0);
+                }
+            }
+        }
+    }
+
+    /// If the entry was the oldest that may be written, another is. Passes over what is busy: what
+    /// is written at once, and what became dirty again meanwhile.
+    fn pass_over(&mut self, age: Age) {
+        if self.possible != Some(age.0) {
+            return;
+        }
+        let mut next = self.entries[age.0].younger;
+        while let Some(entry) = next.filter(|&at| self.entries[at].written == Written::Busy) {
+            next = self.entries[entry].younger;
+        }
+        self.possible = next;
     }
 
     pub(super) fn remove(&mut self, age: Age) {
+        self.pass_over(age);
         let Entry { older, younger, .. } = self.entries.remove(age.0);
         match older {
             Some(older) => self.entries[older].younger = younger,
@@ -80,18 +108,9 @@ impl Ages {
         self.oldest.map(|entry| self.entries[entry].aged)
     }
 
-    /// The oldest that may be written. Passes over what is busy: what is written at once, and what
-    /// became dirty again meanwhile.
+    /// The oldest that may be written. O(1).
     pub(super) fn oldest_possible(&self) -> Option<Aged> {
-        let mut next = self.oldest;
-        while let Some(entry) = next {
-            let Entry { aged, written, younger, .. } = self.entries[entry];
-            if written == Written::Possible {
-                return Some(aged);
-            }
-            next = younger;
-        }
-        None
+        self.possible.map(|entry| self.entries[entry].aged)
     }
 
     #[cfg(test)]

@@ -29,12 +29,13 @@ pub(super) struct Cache {
     size: u64,
     row_bytes: u64,
     used: u64,
-    /// Looked up, never walked through: the order in here means nothing.
+    /// Looked up, and walked through only to be sorted: the order in here means nothing.
     rows: HashMap<u64, Row, FixedState>,
     /// Everything dirty or leaving.
     ages: Ages,
-    /// Rows that may be written: dirty, and not leaving.
-    staying: BTreeSet<u64>,
+    /// Rows that may be written, dirty and not leaving, once a sweep has asked for them: a cache
+    /// with room for all need not sort them.
+    staying: Option<BTreeSet<u64>>,
     /// Rows dirty from end to end: nothing is gained by waiting.
     whole: BTreeSet<u64>,
     /// Where the sweep over the rows goes on.
@@ -62,7 +63,7 @@ impl Cache {
             used: 0,
             rows: HashMap::with_hasher(FixedState::with_seed(0)),
             ages: Ages::default(),
-            staying: BTreeSet::new(),
+            staying: None,
             whole: BTreeSet::new(),
             sweep: 0,
             spare: Vec::new(),
@@ -123,7 +124,9 @@ impl Cache {
         let (_, ranges) = dirty.get_or_insert_with(|| {
             let written = match leaving {
                 None => {
-                    self.staying.insert(row);
+                    if let Some(staying) = &mut self.staying {
+                        staying.insert(row);
+                    }
                     Written::Possible
                 }
                 Some(_) => Written::Busy,
@@ -168,22 +171,28 @@ impl Cache {
         let Row { dirty, leaving } = self.rows.get_mut(&row)?;
         let (age, ranges) = dirty.take()?;
         self.ages.mark(age, Written::Busy);
-        self.staying.remove(&row);
+        if let Some(staying) = &mut self.staying {
+            staying.remove(&row);
+        }
         self.whole.remove(&row);
         self.sweep = row + 1;
         let (_, ranges) = leaving.insert((age, ranges));
         Some((row, ranges))
     }
 
-    fn next_in_sweep(&self) -> Option<u64> {
-        self.staying.range(self.sweep..).next().or_else(|| self.staying.first()).copied()
+    fn next_in_sweep(&mut self) -> Option<u64> {
+        let staying = self.staying.get_or_insert_with(|| {
+            let stays = |row: &Row| row.dirty.is_some() && row.leaving.is_none();
+            self.rows.iter().filter(|(_, row)| stays(row)).map(|(&number, _)| number).collect()
+        });
+        staying.range(self.sweep..).next().or_else(|| staying.first()).copied()
     }
 
     fn next_whole(&self) -> Option<u64> {
         if self.whole.is_empty() {
             return None;
         }
-        let staying = |row: &&u64| self.staying.contains(row);
+        let staying = |row: &&u64| self.rows.get(*row).is_some_and(|row| row.leaving.is_none());
         let ahead = self.whole.range(self.sweep..).find(staying);
         ahead.or_else(|| self.whole.range(..self.sweep).find(staying)).copied()
     }
@@ -205,7 +214,9 @@ impl Cache {
         match dirty {
             Some((age, _)) => {
                 self.ages.mark(*age, Written::Possible);
-                self.staying.insert(row);
+                if let Some(staying) = &mut self.staying {
+                    staying.insert(row);
+                }
             }
             None => _ = self.rows.remove(&row),
         }
@@ -362,7 +373,8 @@ mod tests {
             while let Some((row, _)) = cache.next_to_write(Nanos::ZERO, Want::Room) {
                 cache.left(row);
             }
-            prop_assert!(cache.used == 0 && cache.rows.is_empty() && cache.ages.is_empty() && cache.staying.is_empty());
+            prop_assert!(cache.used == 0 && cache.rows.is_empty() && cache.ages.is_empty());
+            prop_assert!(cache.staying.is_none_or(|staying| staying.is_empty()));
         }
     }
 }

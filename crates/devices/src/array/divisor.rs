@@ -33,6 +33,13 @@ impl Divisor {
         self.div_rem(number).0
     }
 
+    /// The quotient rounded up.
+    #[inline]
+    pub(super) const fn div_ceil(self, number: u64) -> u64 {
+        let (quotient, rest) = self.div_rem(number);
+        if rest > 0 { quotient + 1 } else { quotient }
+    }
+
     #[inline]
     pub(super) const fn rem(self, number: u64) -> u64 {
         self.div_rem(number).1
@@ -57,6 +64,7 @@ mod tests {
         fn it_divides(number in number(), divisor in number()) {
             let divisor = divisor.max(1);
             prop_assert_eq!(Divisor::new(divisor).div_rem(number), (number / divisor, number % divisor));
+            prop_assert_eq!(Divisor::new(divisor).div_ceil(number), number.div_ceil(divisor));
         }
 
         #[test]

@@ -1,3 +1,4 @@
+use super::divisor::Divisor;
 use super::spec::{ArraySpec, Raid};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -27,10 +28,12 @@ pub(super) struct Plan {
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     raid: Raid,
-    spindles: u64,
+    spindles: Divisor,
     /// Data units in a row.
     data: u64,
-    unit: u64,
+    unit: Divisor,
+    /// Data bytes in a row.
+    row: Divisor,
     rows: u64,
 }
 
@@ -44,21 +47,22 @@ impl Layout {
         let unit = spec.unit.0;
         Layout {
             raid: spec.raid,
-            spindles,
+            spindles: Divisor::new(spindles),
             data,
-            unit,
+            unit: Divisor::new(unit),
+            row: Divisor::new(data * unit),
             rows: capacity.0.div_ceil(data * unit).max(1),
         }
     }
 
     /// Data bytes in a row.
     pub(super) fn row_bytes(&self) -> u64 {
-        self.data * self.unit
+        self.row.get()
     }
 
     /// Bytes in use on each spindle.
     pub(super) fn span(&self) -> u64 {
-        self.rows * self.unit
+        self.rows * self.unit.get()
     }
 
     /// The range as pieces of rows: row, first and past-the-end byte in it.
@@ -68,7 +72,7 @@ impl Layout {
         end: u64,
     ) -> impl Iterator<Item = (u64, u64, u64)> + Clone + use<> {
         let row_bytes = self.row_bytes();
-        let rows = if start < end { start / row_bytes..end.div_ceil(row_bytes) } else { 0..0 };
+        let rows = if start < end { self.row.div(start)..self.row.div_ceil(end) } else { 0..0 };
         rows.map(move |row| {
             let base = row * row_bytes;
             (row, start.max(base) - base, end.min(base + row_bytes) - base)
@@ -76,26 +80,26 @@ impl Layout {
     }
 
     fn parity_spindle(&self, row: u64) -> u64 {
-        self.spindles - 1 - row % self.spindles
+        self.spindles.get() - 1 - self.spindles.rem(row)
     }
 
     fn data_spindle(&self, row: u64, index: u64) -> u64 {
         match self.raid {
             Raid::Raid0 => index,
-            Raid::Raid5 => (self.parity_spindle(row) + 1 + index) % self.spindles,
+            Raid::Raid5 => self.spindles.rem(self.parity_spindle(row) + 1 + index),
         }
     }
 
     fn extent(&self, spindle: u64, row: u64, (from, to): (u64, u64)) -> Extent {
-        Extent { spindle: spindle as u32, start: row * self.unit + from, len: to - from }
+        Extent { spindle: spindle as u32, start: row * self.unit.get() + from, len: to - from }
     }
 
     /// The whole of some rows on every spindle, parity included.
     fn whole_rows(&self, from: u64, to: u64) -> impl Iterator<Item = Extent> + '_ {
-        let len = (to - from) * self.unit;
-        (0..self.spindles).map(move |spindle| Extent {
+        let len = (to - from) * self.unit.get();
+        (0..self.spindles.get()).map(move |spindle| Extent {
             spindle: spindle as u32,
-            start: from * self.unit,
+            start: from * self.unit.get(),
             len,
         })
     }
@@ -103,17 +107,16 @@ impl Layout {
     /// The part of a row's range that lies in each of its data units: index of the unit, range
     /// within the unit.
     fn units_of(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, (u64, u64))> + use<> {
-        let unit = self.unit;
-        (from / unit..to.div_ceil(unit)).map(move |index| {
+        let unit = self.unit.get();
+        (self.unit.div(from)..self.unit.div_ceil(to)).map(move |index| {
             let base = index * unit;
             (index, (from.max(base) - base, to.min(base + unit) - base))
         })
     }
 
     /// One piece for each spindle that holds some of the range. A parity unit between two data
-    /// units is passed over, at the cost of reading it.
-    pub(super) fn pieces(&self, start: u64, end: u64) -> Vec<Extent> {
-        let mut pieces: Vec<Extent> = Vec::new();
+    /// units is passed over, at the cost of reading it. `pieces` comes empty.
+    pub(super) fn pieces(&self, start: u64, end: u64, pieces: &mut Vec<Extent>) {
         let mut add =
             |new: Extent| match pieces.iter_mut().find(|piece| piece.spindle == new.spindle) {
                 Some(piece) => {
@@ -124,7 +127,7 @@ impl Layout {
                 None => pieces.push(new),
             };
         let row_bytes = self.row_bytes();
-        let (first_whole, end_whole) = (start.div_ceil(row_bytes), end / row_bytes);
+        let (first_whole, end_whole) = (self.row.div_ceil(start), self.row.div(end));
         for (row, from, to) in self.rows_of(start, end.min(first_whole * row_bytes)) {
             self.units_of(from, to).for_each(|(index, within)| {
                 add(self.extent(self.data_spindle(row, index), row, within))
@@ -139,19 +142,24 @@ impl Layout {
                 add(self.extent(self.data_spindle(row, index), row, within))
             });
         }
-        pieces
     }
 
     /// Writes a range that does not go through the cache. At most three plans: a part of a row,
     /// whole rows, a part.
     pub(super) fn write(&self, start: u64, end: u64) -> Vec<Plan> {
         if self.raid == Raid::Raid0 {
-            return vec![Plan { reads: Vec::new(), writes: self.pieces(start, end) }];
+            let mut plan = Plan::default();
+            self.pieces(start, end, &mut plan.writes);
+            return vec![plan];
         }
         let row_bytes = self.row_bytes();
-        let (first_whole, end_whole) = (start.div_ceil(row_bytes), end / row_bytes);
+        let (first_whole, end_whole) = (self.row.div_ceil(start), self.row.div(end));
         let partial = |start, end| {
-            self.rows_of(start, end).map(|(row, from, to)| self.write_row(row, &[(from, to)]))
+            self.rows_of(start, end).map(|(row, from, to)| {
+                let mut plan = Plan::default();
+                self.write_row(row, &[(from, to)], &mut plan);
+                plan
+            })
         };
         let mut plans: Vec<Plan> = partial(start, end.min(first_whole * row_bytes)).collect();
         if first_whole < end_whole {
@@ -167,41 +175,36 @@ impl Layout {
     /// Writes disjoint ascending ranges of one row. With RAID-5 a row that is not written whole
     /// needs old contents for its parity: of what is overwritten and of the parity
     /// (read-modify-write), or of all the rest (reconstruct-write), whichever is fewer reads.
-    /// Within a unit, gaps between the ranges are passed over.
-    pub(super) fn write_row(&self, row: u64, ranges: &[(u64, u64)]) -> Plan {
-        let mut touched: Vec<(u64, (u64, u64))> = Vec::new();
+    /// Within a unit, gaps between the ranges are passed over. `plan` comes empty.
+    pub(super) fn write_row(&self, row: u64, ranges: &[(u64, u64)], plan: &mut Plan) {
+        let Plan { reads, writes } = plan;
+        let (mut last, mut changed) = (None, (u64::MAX, 0));
         for (index, (from, to)) in ranges.iter().flat_map(|&(from, to)| self.units_of(from, to)) {
-            match touched.last_mut() {
-                Some((last, range)) if *last == index => range.1 = to,
-                _ => touched.push((index, (from, to))),
+            match writes.last_mut() {
+                Some(write) if last == Some(index) => {
+                    write.len = row * self.unit.get() + to - write.start
+                }
+                _ => writes.push(self.extent(self.data_spindle(row, index), row, (from, to))),
             }
+            last = Some(index);
+            changed = (from.min(changed.0), to.max(changed.1));
         }
-        let data = |&(index, range): &(u64, (u64, u64))| {
-            self.extent(self.data_spindle(row, index), row, range)
-        };
-        let mut writes: Vec<Extent> = touched.iter().map(data).collect();
-        if self.raid == Raid::Raid0 || touched.is_empty() {
-            return Plan { reads: Vec::new(), writes };
+        if self.raid == Raid::Raid0 || writes.is_empty() {
+            return;
         }
-        let changed = touched
-            .iter()
-            .fold((u64::MAX, 0), |(from, to), (_, range)| (from.min(range.0), to.max(range.1)));
         let parity = self.extent(self.parity_spindle(row), row, changed);
         let known = |index: u64| {
-            let base = index * self.unit;
+            let base = index * self.unit.get();
             ranges.iter().any(|&(from, to)| from <= base + changed.0 && base + changed.1 <= to)
         };
-        let unknown: Vec<u64> = (0..self.data).filter(|&index| !known(index)).collect();
-        let reads = if unknown.len() < touched.len() + 1 {
-            unknown
-                .iter()
-                .map(|&index| self.extent(self.data_spindle(row, index), row, changed))
-                .collect()
+        let unknown = || (0..self.data).filter(|&index| !known(index));
+        if unknown().count() < writes.len() + 1 {
+            let rest = |index| self.extent(self.data_spindle(row, index), row, changed);
+            reads.extend(unknown().map(rest));
         } else {
-            writes.iter().copied().chain([parity]).collect()
-        };
+            reads.extend(writes.iter().copied().chain([parity]));
+        }
         writes.push(parity);
-        Plan { reads, writes }
     }
 }
 
@@ -215,6 +218,12 @@ mod tests {
     fn layout(spindles: u32, raid: Raid) -> Layout {
         let spec = ArraySpec::new(spindles, raid).unwrap().with_unit(Bytes(UNIT)).unwrap();
         Layout::new(&spec, Bytes::from_gib(1))
+    }
+
+    fn row_plan(layout: &Layout, row: u64, to: u64) -> Plan {
+        let mut plan = Plan::default();
+        layout.write_row(row, &[(0, to)], &mut plan);
+        plan
     }
 
     fn sizes(extents: &[Extent]) -> Vec<(u32, u64)> {
@@ -241,12 +250,12 @@ mod tests {
             sizes(&plans[0].writes),
             (0..5).map(|spindle| (spindle, 2 * UNIT)).collect::<Vec<_>>()
         );
-        assert_eq!(raid5.write_row(7, &[(0, 4 * UNIT)]).reads, []);
+        assert_eq!(row_plan(&raid5, 7, 4 * UNIT).reads, []);
     }
 
     #[test]
     fn most_of_a_row_is_completed_from_the_rest() {
-        let plan = layout(5, Raid::Raid5).write_row(0, &[(0, 3 * UNIT)]);
+        let plan = row_plan(&layout(5, Raid::Raid5), 0, 3 * UNIT);
         assert_eq!(sizes(&plan.reads), [(3, UNIT)]);
         assert_eq!(sizes(&plan.writes), [(0, UNIT), (1, UNIT), (2, UNIT), (4, UNIT)]);
     }
@@ -275,7 +284,8 @@ mod tests {
         ) {
             let layout = layout(spindles, raid);
             let (start, end) = (start * 512, (start + len) * 512);
-            let pieces = layout.pieces(start, end);
+            let mut pieces = Vec::new();
+            layout.pieces(start, end, &mut pieces);
             for sector in (start..end).step_by(512) {
                 let (spindle, at) = place(&layout, sector);
                 let piece = pieces.iter().find(|piece| piece.spindle == spindle).unwrap();

@@ -99,6 +99,27 @@ impl Mechanics {
         self.shortest_seek + (((self.longest_seek - self.shortest_seek) * root) >> ONE)
     }
 
+    /// The distance from which on reaching any sector takes `time` at least: the steps of
+    /// [`Mechanics::seek`] the other way round, exactly. [`u64::MAX`] where there is none.
+    pub(super) fn reach(&self, time: u64) -> u64 {
+        let range = self.longest_seek - self.shortest_seek;
+        let over = time.saturating_sub(self.shortest_seek);
+        if over > range {
+            return u64::MAX;
+        }
+        let root = (over << ONE).div_ceil(range);
+        let fraction = (root * root).div_ceil(1 << ONE);
+        let distance = (fraction * self.stroke.get()).div_ceil(1 << ONE);
+        // On the head's track, and as far behind it, there is no seek.
+        (distance << self.scaled).max(self.track.get() + 1)
+    }
+
+    /// How far a sector is from the head.
+    #[inline(always)]
+    pub(super) fn distance(from: Stance, to: Sector) -> u64 {
+        to.start.abs_diff(from.head)
+    }
+
     /// Time until the head is over the sector. Continuing at the head costs nothing, and a little
     /// further on costs the time for what passes by: disks read ahead, so a stream does not lose a
     /// revolution between its requests.
@@ -249,6 +270,29 @@ mod tests {
             let mechanics = Mechanics::new(kind, span);
             let ours = mechanics.positioning(mechanics.stance(now, phase, head), mechanics.sector(start));
             prop_assert_eq!(ours, plainly(kind, span, now, phase, head, start));
+        }
+
+        /// Also of those whose seek is what the time is, or a nanosecond off.
+        #[test]
+        fn what_is_out_of_reach_takes_the_time_and_the_rest_might_not(
+            kind in prop::sample::select(vec![DiskKind::Fc15k, DiskKind::Sata7k]),
+            span in (any::<u64>(), 3u32..44).prop_map(|(span, shift)| (span >> shift).max(1)),
+            time in prop_oneof![0u64..20_000_000, Just(u64::MAX)],
+            (now, head, start) in (any::<u64>(), any::<u64>(), any::<u64>()),
+            off in prop::option::of(0u64..3),
+        ) {
+            let (head, start) = (head % span, start % span);
+            let mechanics = Mechanics::new(kind, span);
+            let seek = mechanics.seek(start.abs_diff(head));
+            let time = off.map_or(time, |off| (seek + off).saturating_sub(1));
+            let reach = mechanics.reach(time);
+            let stance = mechanics.stance(now, 0, head);
+            let sector = mechanics.sector(start);
+            if Mechanics::distance(stance, sector) >= reach {
+                prop_assert!(mechanics.positioning(stance, sector) >= time);
+            } else if start.abs_diff(head) > mechanics.track.get() {
+                prop_assert!(seek < time);
+            }
         }
 
         #[test]

@@ -95,7 +95,12 @@ impl Spindle {
             Ageing::Passes => 0,
             // What came later by `time` starts with the longest positioning there is.
             Ageing::Time(time) => {
-                u128::from(now.0) * u128::from(self.mechanics.longest()) / u128::from(time.0.max(1))
+                let (longest, time) = (self.mechanics.longest(), time.0.max(1));
+                match now.0.checked_mul(longest) {
+                    Some(product) => u128::from(product / time),
+                    // After ten minutes and more.
+                    None => u128::from(now.0) * u128::from(longest) / u128::from(time),
+                }
             }
         };
         let queue = match class {
@@ -148,19 +153,26 @@ impl Spindle {
         if self.ageing == Ageing::Passes && queue.passed_over >= PATIENCE {
             return Some((0, 0));
         }
-        let mut best: Option<(u128, usize)> = None;
+        // Relative to the first, whose handicap is the least: what it cannot hold is never best.
+        let base = queue.parts.front()?.handicap;
+        let (mut least, mut best, mut reach) = (u64::MAX, 0, u64::MAX);
         for (at, waiting) in queue.parts.iter().take(self.choice).enumerate() {
-            if best.is_some_and(|(least, _)| least <= waiting.handicap) {
+            let handicap = u64::try_from(waiting.handicap - base).unwrap_or(u64::MAX);
+            if least <= handicap {
                 // Those behind have no smaller handicaps.
                 break;
             }
-            let positioning = u128::from(self.mechanics.positioning(stance, waiting.sector));
-            let effort = positioning + waiting.handicap;
-            if best.is_none_or(|(least, _)| effort < least) {
-                best = Some((effort, at));
+            if Mechanics::distance(stance, waiting.sector) >= reach {
+                continue;
+            }
+            let positioning = self.mechanics.positioning(stance, waiting.sector);
+            let effort = positioning.saturating_add(handicap);
+            if effort < least {
+                // Those behind would have to be nearer by what they came later.
+                (least, best, reach) = (effort, at, self.mechanics.reach(positioning));
             }
         }
-        best
+        Some((base + u128::from(least), best))
     }
 }
 
