@@ -63,6 +63,7 @@ impl Buckets {
     }
 
     /// O(1).
+    #[inline]
     pub fn insert(&mut self, blocks: &mut [Block], block: BlockId) {
         let valid = blocks[block.0 as usize].valid as usize;
         let (_, last) = self.ends[valid];
@@ -80,6 +81,7 @@ impl Buckets {
     }
 
     /// O(1). The block's count is that under which it was inserted.
+    #[inline]
     pub fn remove(&mut self, blocks: &mut [Block], block: BlockId) {
         let Block { valid, next, prev, .. } = blocks[block.0 as usize];
         let valid = valid as usize;
@@ -103,6 +105,7 @@ impl Buckets {
     }
 
     /// The block with the fewest valid pages. O(N_p/4096).
+    #[inline]
     pub fn emptiest(&self) -> Option<BlockId> {
         let (i, summary) = self.summary.iter().enumerate().find(|(_, summary)| **summary != 0)?;
         let word = i * 64 + summary.trailing_zeros() as usize;
@@ -203,10 +206,12 @@ impl ValidPages {
         ValidPages(vec![0; (pages as usize).div_ceil(64)])
     }
 
+    #[inline]
     pub fn set(&mut self, page: u32) {
         self.0[page as usize / 64] |= 1 << (page % 64);
     }
 
+    #[inline]
     pub fn clear(&mut self, page: u32) {
         self.0[page as usize / 64] &= !(1 << (page % 64));
     }
@@ -216,6 +221,7 @@ impl ValidPages {
     }
 
     /// The first valid page from `from` on, before `end`. O(pages/64).
+    #[inline]
     pub fn next(&self, from: u32, end: u32) -> Option<u32> {
         let mut at = from;
         while at < end {

@@ -64,6 +64,7 @@ impl Image {
         }
     }
 
+    #[inline]
     fn place(&mut self, page: PageAddr, record: Record) -> Result<(), MediumError> {
         if page.0 as usize >= self.slots.len() {
             return Err(MediumError::NoSuchPage(page.0));
@@ -89,14 +90,17 @@ impl Image {
 }
 
 impl Medium for Image {
+    #[inline]
     fn geometry(&self) -> Geometry {
         self.geometry
     }
 
+    #[inline]
     fn program(&mut self, page: PageAddr, record: Record) -> Result<(), MediumError> {
         self.place(page, record)
     }
 
+    #[inline]
     fn copy(&mut self, _from: PageAddr, to: PageAddr, record: Record) -> Result<(), MediumError> {
         self.place(to, record)
     }
@@ -122,6 +126,7 @@ impl Medium for Image {
         Ok(())
     }
 
+    #[inline]
     fn page(&self, page: PageAddr) -> PageState {
         let Some(slot) = self.slots.get(page.0 as usize) else { return PageState::Unreadable };
         let content = match slot.kind {
