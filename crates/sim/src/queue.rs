@@ -6,9 +6,12 @@ use std::collections::{BinaryHeap, VecDeque};
 ///
 /// A binary heap with one entry for each device and timer, and beside it *lanes* for what always
 /// happens equally long after it was planned, such as the arrival of a message: there, first come
-/// is first served, and a plain queue does what the heap would. O(log n) for the heap, O(1) for
-/// lanes.
+/// is first served, and a plain queue does what the heap would. Often what was just planned is what
+/// happens next: the earliest of what was planned lately stays outside the heap. O(log n) for the
+/// heap, O(1) for lanes.
 pub(crate) struct Queue<E> {
+    /// Not in the heap.
+    soon: Option<Entry<E>>,
     heap: BinaryHeap<Reverse<Entry<E>>>,
     lanes: Vec<(Nanos, VecDeque<Entry<E>>)>,
     planned: u64,
@@ -32,7 +35,7 @@ const LATE: u64 = 1 << 63;
 
 impl<E: Copy> Queue<E> {
     pub(crate) fn new() -> Queue<E> {
-        Queue { heap: BinaryHeap::new(), lanes: Vec::new(), planned: 0 }
+        Queue { soon: None, heap: BinaryHeap::new(), lanes: Vec::new(), planned: 0 }
     }
 
     /// The lane for what happens `delay` after it is planned.
@@ -63,13 +66,22 @@ impl<E: Copy> Queue<E> {
     #[inline]
     pub(crate) fn push(&mut self, at: Nanos, event: E) {
         self.planned += 1;
-        self.heap.push(Reverse(Entry { at: at.0, order: LATE | self.planned, event }));
+        self.put(Entry { at: at.0, order: LATE | self.planned, event });
+    }
+
+    #[inline]
+    fn put(&mut self, entry: Entry<E>) {
+        match &mut self.soon {
+            Some(soon) if *soon < entry => self.heap.push(Reverse(entry)),
+            Some(soon) => self.heap.push(Reverse(std::mem::replace(soon, entry))),
+            None => self.soon = Some(entry),
+        }
     }
 
     /// Plans something that comes before all else at its time, such as the end of what is measured.
     pub(crate) fn push_first(&mut self, at: Nanos, event: E) {
         self.planned += 1;
-        self.heap.push(Reverse(Entry { at: at.0, order: self.planned, event }));
+        self.put(Entry { at: at.0, order: self.planned, event });
     }
 
     /// The next event, if it happens before `end`.
@@ -77,24 +89,38 @@ impl<E: Copy> Queue<E> {
     pub(crate) fn pop_before(&mut self, end: Nanos) -> Option<(Nanos, E)> {
         let mut first =
             self.heap.peek().map_or((u64::MAX, u64::MAX), |Reverse(next)| (next.at, next.order));
-        let mut from = None;
+        let mut from = From::Heap;
         for (index, (_, lane)) in self.lanes.iter().enumerate() {
             if let Some(next) = lane.front()
                 && (next.at, next.order) < first
             {
                 first = (next.at, next.order);
-                from = Some(index);
+                from = From::Lane(index);
             }
+        }
+        if let Some(soon) = &self.soon
+            && (soon.at, soon.order) < first
+        {
+            first = (soon.at, soon.order);
+            from = From::Soon;
         }
         if first.0 >= end.0 {
             return None;
         }
         let entry = match from {
-            Some(index) => self.lanes[index].1.pop_front(),
-            None => self.heap.pop().map(|Reverse(entry)| entry),
+            From::Soon => self.soon.take(),
+            From::Lane(index) => self.lanes[index].1.pop_front(),
+            From::Heap => self.heap.pop().map(|Reverse(entry)| entry),
         };
         entry.map(|entry| (Nanos(entry.at), entry.event))
     }
+}
+
+/// Where the first event is.
+enum From {
+    Soon,
+    Lane(usize),
+    Heap,
 }
 
 impl<E> PartialEq for Entry<E> {
