@@ -2,6 +2,7 @@
 
 use headgate_sim::{Outcome, Progress, RunError, Scenario, Traces, run_with};
 use headgate_units::Nanos;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -20,7 +21,25 @@ pub struct Job<'a> {
     pub traces: &'a (dyn Traces + Sync),
 }
 
-impl Job<'_> {
+/// What decides the outcome of a job, but for the names of scenario and variant: which traces, the
+/// stretches of time and the setup as text, the seed.
+type Same<'a> = (*const (dyn Traces + Sync + 'a), String, u64);
+
+impl<'a> Job<'a> {
+    /// Equal where the outcomes are. `None` where there is no such variant.
+    fn same(&self) -> Option<Same<'a>> {
+        let setup = &self.scenario.variant(self.variant)?.setup;
+        let text = format!("{:?} {setup:?}", self.scenario.spans);
+        Some((&raw const *self.traces, text, self.seed))
+    }
+
+    /// An outcome of the same under this job's names.
+    fn named(&self, mut outcome: Outcome) -> Outcome {
+        self.scenario.name.clone_into(&mut outcome.scenario);
+        self.variant.clone_into(&mut outcome.variant);
+        outcome
+    }
+
     fn length(&self) -> u64 {
         self.scenario.variant(self.variant).map_or(0, |variant| variant.setup.duration.0)
     }
@@ -54,8 +73,18 @@ impl Progress for Watch<'_> {
     }
 }
 
+/// For each job, the first that is the same: itself, or an earlier one whose outcome it shares.
+fn first_of_each<'a>(jobs: &[Job<'a>]) -> Vec<usize> {
+    let mut known: BTreeMap<Same<'a>, usize> = BTreeMap::new();
+    let mut first = Vec::with_capacity(jobs.len());
+    for (index, job) in jobs.iter().enumerate() {
+        first.push(job.same().map_or(index, |same| *known.entry(same).or_insert(index)));
+    }
+    first
+}
+
 /// Runs all jobs on as many threads as there are processors. The outcomes are in the order of the
-/// jobs, whichever ended first.
+/// jobs, whichever ended first. What two jobs share is simulated once.
 ///
 /// `tell` is called every 100 ms or so; `Break` ends all runs.
 ///
@@ -85,6 +114,11 @@ pub fn run_each(
     tell: &mut dyn FnMut(Far) -> ControlFlow<()>,
     ended: &mut dyn FnMut(Outcome) -> ControlFlow<()>,
 ) -> Result<(), RunError> {
+    let first = first_of_each(jobs);
+    let mut sharing: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (index, &first) in first.iter().enumerate().filter(|&(index, &first)| index != first) {
+        sharing.entry(first).or_default().push(index);
+    }
     let all: u128 = jobs.iter().map(|job| u128::from(job.length())).sum();
     let positions: Vec<AtomicU64> = jobs.iter().map(|_| AtomicU64::new(0)).collect();
     let mut results: Vec<Option<Result<Outcome, RunError>>> = jobs.iter().map(|_| None).collect();
@@ -95,11 +129,14 @@ pub fn run_each(
     std::thread::scope(|scope| {
         for _ in 0..threads {
             let send = send.clone();
-            let (next, cancelled, positions) = (&next, &cancelled, &positions);
+            let (next, cancelled, positions, first) = (&next, &cancelled, &positions, &first);
             scope.spawn(move || {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = jobs.get(index) else { return };
+                    if first[index] != index {
+                        continue;
+                    }
                     let mut watch = Watch { position: &positions[index], cancelled };
                     let result =
                         run_with(job.scenario, job.variant, job.seed, &mut watch, job.traces);
@@ -118,6 +155,12 @@ pub fn run_each(
             match done.recv_timeout(TELL) {
                 Ok((index, result)) => {
                     count += 1;
+                    for &same in sharing.get(&index).into_iter().flatten() {
+                        count += 1;
+                        positions[same].store(jobs[same].length(), Ordering::Relaxed);
+                        let shared = result.clone().map(|outcome| jobs[same].named(outcome));
+                        results[same] = Some(shared);
+                    }
                     results[index] = Some(result);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -200,6 +243,43 @@ mod tests {
                 Some(outcome),
                 run(&scenario, "default", seed as u64, &mut Quiet).ok().as_ref()
             );
+        }
+    }
+
+    #[test]
+    fn what_jobs_share_is_simulated_once_and_has_their_names() {
+        let text = |name: &str, rate: u32| {
+            format!(
+                r#"
+                name = "{name}"
+                title = "One VM"
+                duration = "5s"
+                datastore = [{{ name = "lun", device = "rate={rate},latency=1ms" }}]
+                vm = [{{ name = "a", disk = [{{ shares = 100 }}], workload = [{{ kind = "closed" }}] }}]
+                [[variant]]
+                name = "one"
+                [[variant]]
+                name = "two"
+                "#
+            )
+        };
+        let [x, y, z] = [("x", 500), ("y", 500), ("z", 600)].map(|(name, rate)| {
+            Scenario::parse("one.toml", &text(name, rate)).unwrap_or_else(|e| panic!("{e}"))
+        });
+        let job = |scenario, variant, seed| Job { scenario, variant, seed, traces: &NoTraces };
+        let jobs = [
+            job(&x, "one", 1),
+            job(&x, "two", 1),
+            job(&x, "two", 2),
+            job(&y, "one", 1),
+            job(&z, "one", 1),
+            job(&z, "none", 1),
+        ];
+        assert_eq!(first_of_each(&jobs), [0, 0, 2, 0, 4, 5]);
+        let jobs = &jobs[..5];
+        let outcomes = run_all(jobs, &mut |_| ControlFlow::Continue(())).unwrap();
+        for (job, outcome) in jobs.iter().zip(outcomes) {
+            assert_eq!(run(job.scenario, job.variant, job.seed, &mut Quiet), Ok(outcome));
         }
     }
 
