@@ -98,10 +98,12 @@ pub fn try_mutants<E>(
         let wrong = judge(scenario, &outcomes);
         for (right, check) in tried.iter_mut().filter(|(_, check)| check.broken_by.is_none()) {
             let same = |wrong: &&Finding| is_of(right, wrong);
-            let notices = wrong
-                .iter()
-                .find(same)
-                .is_some_and(|wrong| wrong.judgement == Judgement::Fails && wrong.ours().is_some());
+            // With other seeds it may be known not to hold: here it did.
+            let fails = |one: &Finding| {
+                matches!(one.judgement, Judgement::Fails | Judgement::Differs)
+                    && one.ours().is_some()
+            };
+            let notices = wrong.iter().find(same).is_some_and(fails);
             check.broken_by = notices.then_some(mutation);
         }
     }
@@ -209,6 +211,21 @@ mod tests {
             "#));
         let broken: Vec<Option<Mutation>> = checks.iter().map(|check| check.broken_by).collect();
         assert_eq!(broken, [Some(Mutation::Fifo), None], "what does not hold is not tried");
+    }
+
+    #[test]
+    fn what_differs_with_other_seeds_notices_a_wrong_policy_with_one() {
+        let (checks, _) = tried(&two(r#"
+            [[expect]]
+            measure = "iops"
+            of = "b"
+            window = "steady"
+            per = { of = "a" }
+            at-least = 2.8
+            differs = "with other seeds"
+            "#));
+        let broken: Vec<Option<Mutation>> = checks.iter().map(|check| check.broken_by).collect();
+        assert_eq!(broken, [Some(Mutation::Fifo)]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::scenario::{
     Setup,
 };
 use headgate_devices::ModelSpec;
-use headgate_placement::Interference;
+use headgate_placement::{Interference, Mobility};
 use headgate_qos::{Burst, CostModel, Policy, PriorityPolicy, PriorityScope, SchedulerKind};
 use headgate_units::{Nanos, Shares};
 use serde::Serialize;
@@ -72,15 +72,21 @@ pub enum Mutation {
     BalanceByCount,
     /// Disks move by load.
     BalanceByLoad,
+    /// No disk moves where disks moved by load; where they moved by a rule of thumb they still do.
+    IgnoreLoad,
+    /// Disks go anywhere, whenever they could have moved by load.
+    RestlessBalancing,
     /// New disks go anywhere.
     RandomPlacement,
     /// New disks go where load is least.
     PlacementByLoad,
     /// Advice considers load alone.
     NoInterference,
+    /// Advice considers streams where it considered load alone.
+    Interference,
     /// Moves that did harm stay.
     NoTakeBack,
-    /// Disks may be anywhere: no affinity, and none of its opposite.
+    /// Disks may be anywhere: no affinity, none of its opposite, and none is pinned.
     NoRules,
     /// All arrays have as many spindles as the first, and such as that has.
     EqualArrays,
@@ -93,8 +99,10 @@ pub enum Mutation {
 impl Mutation {
     /// All, in the order in which they are tried: those of pools first, whose experiments have the
     /// most runs.
-    pub const ALL: [Mutation; 33] = [
+    pub const ALL: [Mutation; 36] = [
         Mutation::NoBalancing,
+        Mutation::RestlessBalancing,
+        Mutation::IgnoreLoad,
         Mutation::RandomPlacement,
         Mutation::BalanceByCount,
         Mutation::Fifo,
@@ -115,6 +123,7 @@ impl Mutation {
         Mutation::WideWindows,
         Mutation::UnitCost,
         Mutation::NoInterference,
+        Mutation::Interference,
         Mutation::NoTakeBack,
         Mutation::NoRules,
         Mutation::EqualArrays,
@@ -157,9 +166,12 @@ impl Mutation {
             Mutation::NoBalancing => "no-balancing",
             Mutation::BalanceByCount => "balance-by-count",
             Mutation::BalanceByLoad => "balance-by-load",
+            Mutation::IgnoreLoad => "ignore-load",
+            Mutation::RestlessBalancing => "restless-balancing",
             Mutation::RandomPlacement => "random-placement",
             Mutation::PlacementByLoad => "placement-by-load",
             Mutation::NoInterference => "no-interference",
+            Mutation::Interference => "interference",
             Mutation::NoTakeBack => "no-take-back",
             Mutation::NoRules => "no-rules",
             Mutation::EqualArrays => "equal-arrays",
@@ -266,7 +278,10 @@ fn change(setup: &mut Setup, mutation: Mutation, control: &ControlOf) {
         Mutation::NoBalancing
         | Mutation::BalanceByCount
         | Mutation::BalanceByLoad
+        | Mutation::IgnoreLoad
+        | Mutation::RestlessBalancing
         | Mutation::NoInterference
+        | Mutation::Interference
         | Mutation::NoTakeBack
         | Mutation::NoRules => change_pool(setup, mutation),
     }
@@ -404,11 +419,20 @@ fn change_pool(setup: &mut Setup, mutation: Mutation) {
             pool.balancing = Balancing::Count;
         }
         Mutation::BalanceByLoad => pool.balancing = Balancing::Load,
+        Mutation::IgnoreLoad if pool.balancing == Balancing::Load => {
+            pool.balancing = Balancing::Off;
+        }
+        Mutation::RestlessBalancing if pool.balancing == Balancing::Load => {
+            pool.balancing = Balancing::Restless;
+        }
         Mutation::NoInterference => pool.rules.interference = Interference::None,
+        Mutation::Interference => pool.rules.interference = Interference::Streams,
         Mutation::NoTakeBack => pool.take_back = None,
         Mutation::NoRules => {
             pool.rules.affinity.clear();
             pool.rules.anti_affinity.clear();
+            let disks = setup.vms.iter_mut().flat_map(|vm| &mut vm.disks);
+            disks.for_each(|disk| disk.membership.mobility = Mobility::Free);
         }
         _ => {}
     }
@@ -489,6 +513,44 @@ mod tests {
         assert!(held(Mutation::NoReservations).iter().all(|p| p.reservation().is_none()));
         assert!(held(Mutation::NoReservations).iter().any(|p| p.limit().is_some()));
         assert!(held(Mutation::NoLimits).iter().all(|p| p.limit().is_none()));
+    }
+
+    #[test]
+    fn what_moves_by_load_is_wrong_and_what_it_is_compared_with_stays() {
+        let three = scenario(
+            r#"
+            name = "three"
+            title = "Three"
+            duration = "10s"
+            datastore = [
+                { name = "a", device = "rate=1000,latency=1ms", capacity = "9G" },
+                { name = "b", device = "rate=1000,latency=1ms", capacity = "9G" },
+            ]
+            pool = { advice = ["5s"] }
+            vm = [{ name = "x", disk = [{ datastore = "a", size = "1G", pinned = true }], workload = [{ kind = "closed" }] }]
+            variant = [
+                { name = "load" },
+                { name = "count", set = { "pool.balance" = "count" } },
+                { name = "off", set = { "pool.balance" = "off" } },
+            ]
+            [[expect]]
+            measure = "iops"
+            of = "x"
+            at-least = 1
+            "#,
+        );
+        for (mutation, balancing) in [
+            (Mutation::IgnoreLoad, Balancing::Off),
+            (Mutation::RestlessBalancing, Balancing::Restless),
+        ] {
+            let mutant = three.mutated(mutation).unwrap();
+            assert_eq!(mutant.changed, ["load"]);
+            let setup = &mutant.scenario.variants[0].setup;
+            assert_eq!(setup.pool.as_ref().unwrap().balancing, balancing);
+        }
+        let free = three.mutated(Mutation::NoRules).unwrap();
+        let setup = &free.scenario.variants[0].setup;
+        assert_eq!(setup.vms[0].disks[0].membership.mobility, Mobility::Free);
     }
 
     #[test]

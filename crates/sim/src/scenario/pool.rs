@@ -45,6 +45,10 @@ pub enum Balancing {
     /// All disks go anywhere with space by chance, by the seed, when advice is first taken; then
     /// they stay.
     Random,
+    /// As [`Balancing::Random`], but whenever advice is taken: what no scenario asks for, and a
+    /// wrong policy may do.
+    #[serde(skip)]
+    Restless,
 }
 
 /// Who chooses the datastore of a disk.

@@ -27,7 +27,8 @@ impl World<'_> {
             },
             Balancing::Count => (None, pool.by_count(setup)),
             Balancing::Space => (None, pool.by_space(setup)),
-            Balancing::Random => (None, pool.by_chance(setup)),
+            Balancing::Random if !pool.rounds.is_empty() => (None, Vec::new()),
+            Balancing::Random | Balancing::Restless => (None, pool.by_chance(setup)),
         };
         let first = pool.moves.len();
         for Step { member, to, why, taken_back } in steps {
@@ -198,9 +199,6 @@ impl Pool<'_> {
         let (mut taken, mut steps) = (self.taken(setup), Vec::new());
         let before: Vec<Option<usize>> = self.members.iter().map(|member| member.at).collect();
         let mut at = before.clone();
-        if !self.rounds.is_empty() {
-            return steps;
-        }
         for store in 0..self.stores.len() {
             for member in self.smallest(setup, &before, store) {
                 let used = self.used(setup, &self.members[member]);
