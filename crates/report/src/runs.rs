@@ -307,10 +307,14 @@ mod tests {
     #[test]
     fn runs_end_when_somebody_wants_it_and_when_one_fails() {
         let scenario = scenario();
-        let job = |variant| Job { scenario: &scenario, variant, seed: 1, traces: &NoTraces };
-        let stopped = run_all(&[job("default"); 50], &mut |_| ControlFlow::Break(()));
+        let of_seed =
+            |seed| Job { scenario: &scenario, variant: "default", seed, traces: &NoTraces };
+        let many: Vec<Job<'_>> = (0..50).map(of_seed).collect();
+        let stopped = run_all(&many, &mut |_| ControlFlow::Break(()));
         assert!(matches!(stopped, Err(RunError::Cancelled { .. })));
-        let failed = run_all(&[job("default"), job("nosuch")], &mut |_| ControlFlow::Continue(()));
+        let failed = run_all(&[of_seed(1), Job { variant: "nosuch", ..of_seed(1) }], &mut |_| {
+            ControlFlow::Continue(())
+        });
         assert!(matches!(failed, Err(RunError::UnknownVariant { .. })), "{failed:?}");
         assert_eq!(run_all(&[], &mut |_| ControlFlow::Continue(())).map(|all| all.len()), Ok(0));
     }
