@@ -179,17 +179,19 @@ pub fn run_each(
             }
         }
     });
-    if taken == jobs.len() {
-        return Ok(());
-    }
+    if taken == jobs.len() { Ok(()) } else { Err(first_failure(results)) }
+}
+
+/// The error of the first run that failed by itself, or one that says that all were ended.
+fn first_failure(results: Vec<Option<Result<Outcome, RunError>>>) -> RunError {
     let mut cut = None;
     for error in results.into_iter().flatten().filter_map(Result::err) {
         match error {
             RunError::Cancelled { .. } => cut = cut.or(Some(error)),
-            error => return Err(error),
+            error => return error,
         }
     }
-    Err(cut.unwrap_or(RunError::Cancelled { at: Nanos::ZERO }))
+    cut.unwrap_or(RunError::Cancelled { at: Nanos::ZERO })
 }
 
 /// The outcome of a run that ended well.
