@@ -78,7 +78,7 @@ mod tests {
             "disk": "db0-mon", "source": "db0", "datastore": "fast", "state": "copying",
             "instant": 0, "copied": 37_580_963_840u64, "size": 107_374_182_400u64,
             "rate": 28_311_552u64, "seconds_left": 245, "shares": 100, "limit": null,
-            "limit_bandwidth": null, "waiting": 3,
+            "limit_bandwidth": null, "blocks": "copied", "waiting": 3,
             "began": 0, "ended": null, "reason": null,
         }))
         .unwrap();
