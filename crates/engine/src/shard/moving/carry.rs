@@ -233,9 +233,12 @@ impl Moving {
 
     /// The file system would not share these blocks: they are copied, as all others from now on.
     fn share_no_more(&mut self, core: &mut Core, step: StepId, request: &Request) {
-        core.ctx.tables.disks[self.source as usize].shares_with = None;
-        let heard = self.machine.tell_of_blocks(Blocks::Copied);
-        self.heard(heard);
+        let source = &mut core.ctx.tables.disks[self.source as usize];
+        // Of several steps that were under way, the first tells.
+        if source.shares_with.take().is_some() {
+            let heard = self.machine.tell_of_blocks(Blocks::Copied);
+            self.heard(heard);
+        }
         let extent = headgate_mirror::Extent::new(Bytes(request.offset), Bytes(request.len));
         if let Some(extent) = extent {
             self.send_step(core, step, Side::Source, headgate_mirror::Op::Read(extent));
