@@ -1,7 +1,8 @@
+use crate::LatencyHistogram;
+use crate::buckets::Buckets;
 use crate::meter::Meter;
 use crate::seek::Seeks;
 use crate::snapshot::{Counts, DirectionSnapshot, DiskSnapshot, Served};
-use crate::{LatencyHistogram, Sparse};
 use alloc::boxed::Box;
 use headgate_units::{Bytes, Nanos};
 
@@ -106,7 +107,7 @@ impl DiskStats {
             Op::Write => &mut self.writes,
             Op::Flush | Op::Discard | Op::WriteZeroes | Op::Other => return,
         };
-        direction.sizes[size_bucket(bytes)] += 1;
+        direction.sizes.add(size_bucket(bytes));
         self.seeks.record(offset, offset.saturating_add(bytes.0));
     }
 
@@ -141,8 +142,7 @@ impl DiskStats {
             Op::Write => &mut self.writes,
             Op::Flush | Op::Discard | Op::WriteZeroes | Op::Other => return,
         };
-        let count = &mut direction.sizes[size_bucket(bytes)];
-        *count = count.saturating_sub(1);
+        direction.sizes.take(size_bucket(bytes));
     }
 
     /// The disk holds a request because its storage is in trouble: what waits for that says nothing
@@ -273,7 +273,7 @@ fn size_bucket(bytes: Bytes) -> usize {
 #[derive(Clone, Debug)]
 struct Direction {
     counts: Counts,
-    sizes: [u64; SIZE_BUCKETS],
+    sizes: Buckets<SIZE_BUCKETS, 1>,
     /// Made for the first request: most disks of a large host are idle, many only read or only
     /// write.
     latencies: Option<Box<Latencies>>,
@@ -288,7 +288,7 @@ struct Latencies {
 
 impl Default for Direction {
     fn default() -> Direction {
-        Direction { counts: Counts::default(), sizes: [0; SIZE_BUCKETS], latencies: None }
+        Direction { counts: Counts::default(), sizes: Buckets::new(), latencies: None }
     }
 }
 
@@ -305,7 +305,7 @@ impl Direction {
         };
         DirectionSnapshot {
             counts: self.counts,
-            sizes: Sparse::from_ascending((0u8..).zip(self.sizes.iter().copied())),
+            sizes: self.sizes.snapshot(|bucket| bucket as u8),
             queue: snapshot_of(|all| &all.queue),
             device: snapshot_of(|all| &all.device),
             total: snapshot_of(|all| &all.total),

@@ -1,5 +1,5 @@
 use crate::Sparse;
-use alloc::vec::Vec;
+use crate::buckets::Buckets;
 use headgate_units::Nanos;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
@@ -19,40 +19,26 @@ const WORDS: usize = BUCKETS.div_ceil(64);
 /// Recording is a few instructions on three cache lines and takes no memory.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
-    counts: [u64; BUCKETS],
-    /// A bit for each bucket that was ever hit, so that a snapshot visits no others.
-    occupied: [u64; WORDS],
+    buckets: Buckets<BUCKETS, WORDS>,
     sum: u128,
 }
 
 impl LatencyHistogram {
     /// An empty histogram.
     pub const fn new() -> LatencyHistogram {
-        LatencyHistogram { counts: [0; BUCKETS], occupied: [0; WORDS], sum: 0 }
+        LatencyHistogram { buckets: Buckets::new(), sum: 0 }
     }
 
     /// Counts a latency. O(1).
     #[inline]
     pub fn record(&mut self, latency: Nanos) {
-        let bucket = bucket_of(latency);
-        self.counts[bucket] += 1;
-        self.occupied[bucket / 64] |= 1 << (bucket % 64);
+        self.buckets.add(bucket_of(latency));
         self.sum += u128::from(latency.0);
     }
 
     /// The state now. O(occupied buckets).
     pub fn snapshot(&self) -> HistogramSnapshot {
-        let mut buckets =
-            Vec::with_capacity(self.occupied.iter().map(|word| word.count_ones() as usize).sum());
-        for (index, &word) in self.occupied.iter().enumerate() {
-            let mut left = word;
-            while left != 0 {
-                let bucket = index * 64 + left.trailing_zeros() as usize;
-                buckets.push((bucket as u16, self.counts[bucket]));
-                left &= left - 1;
-            }
-        }
-        HistogramSnapshot { buckets: Sparse::from_ascending(buckets.into_iter()), sum: self.sum }
+        HistogramSnapshot { buckets: self.buckets.snapshot(|bucket| bucket as u16), sum: self.sum }
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::{COST_OF_ONE_IO, DirectionSnapshot, DiskSnapshot, HistogramSnapshot};
+use crate::{COST_OF_ONE_IO, Counts, DirectionSnapshot, DiskSnapshot, HistogramSnapshot};
 use headgate_units::{Bytes, Iops, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -108,40 +108,77 @@ pub struct Interval {
 }
 
 impl Interval {
-    pub(crate) fn of(length: Nanos, difference: &DiskSnapshot) -> Interval {
-        let seconds = length.as_secs_f64();
-        let (reads, writes) = (&difference.reads.counts, &difference.writes.counts);
-        let kinds = [
-            reads,
-            writes,
-            &difference.flushes,
-            &difference.discards,
-            &difference.write_zeroes,
-            &difference.others,
-        ];
-        let done: u64 = kinds.iter().map(|kind| kind.done).sum();
-        let cost = difference.served.reservation_cost + difference.served.weight_cost;
+    pub(crate) fn of(earlier: &DiskSnapshot, now: &DiskSnapshot) -> Interval {
+        let rates = Rates::of(earlier, now);
+        let (seconds, difference) = (rates.length.as_secs_f64(), now.difference(earlier));
         Interval {
-            length,
-            iops: per(done as f64, seconds),
-            bytes_per_sec: per(reads.bytes.saturating_add(writes.bytes) as f64, seconds),
+            length: rates.length,
+            iops: rates.iops,
+            bytes_per_sec: rates.bytes_per_sec,
             reads: Flow::of(seconds, &difference.reads),
             writes: Flow::of(seconds, &difference.writes),
             flushes_per_sec: per(difference.flushes.done as f64, seconds),
             discards_per_sec: per(difference.discards.done as f64, seconds),
             write_zeroes_per_sec: per(difference.write_zeroes.done as f64, seconds),
-            errors: kinds.iter().map(|kind| kind.errors).sum(),
-            outstanding: per(difference.outstanding_time as f64 / 1e9, seconds),
-            read_fraction: fraction(reads.done, reads.done + writes.done),
+            errors: rates.errors,
+            outstanding: rates.outstanding,
+            read_fraction: rates.read_fraction,
             sequential_fraction: fraction(difference.sequential, difference.seeks.count()),
             reservation_iops: per(difference.served.reservation_ios as f64, seconds),
             weight_iops: per(difference.served.weight_ios as f64, seconds),
+            normalised_iops: rates.normalised_iops,
+        }
+    }
+}
+
+/// What a disk did between two snapshots, without what needs its histograms: what is asked each
+/// second of each of a thousand disks.
+///
+/// An interval of no length has rates of zero. Fractions of nothing are `None`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// How long.
+    pub length: Nanos,
+    /// Completions per second, of every kind.
+    pub iops: f64,
+    /// Bytes read and written per second.
+    pub bytes_per_sec: f64,
+    /// Requests of any kind that failed.
+    pub errors: u64,
+    /// Mean number of requests outstanding, queued ones included.
+    pub outstanding: f64,
+    /// Reads among reads and writes, 0 to 1.
+    pub read_fraction: Option<f64>,
+    /// Normalised IOs per second dispatched, in either phase: what reservation and limit are
+    /// measured in.
+    pub normalised_iops: f64,
+}
+
+impl Rates {
+    pub(crate) fn of(earlier: &DiskSnapshot, now: &DiskSnapshot) -> Rates {
+        let length = now.at.since(earlier.at);
+        let seconds = length.as_secs_f64();
+        let kinds = now.kinds().zip(earlier.kinds()).map(|(now, earlier)| now.since(earlier));
+        let mut all = Counts::default();
+        kinds.for_each(|kind| all.merge(&kind));
+        let reads = now.reads.counts.since(&earlier.reads.counts);
+        let writes = now.writes.counts.since(&earlier.writes.counts);
+        let served = now.served.since(&earlier.served);
+        let cost = served.reservation_cost + served.weight_cost;
+        let outstanding = now.outstanding_time.saturating_sub(earlier.outstanding_time);
+        Rates {
+            length,
+            iops: per(all.done as f64, seconds),
+            bytes_per_sec: per(reads.bytes.saturating_add(writes.bytes) as f64, seconds),
+            errors: all.errors,
+            outstanding: per(outstanding as f64 / 1e9, seconds),
+            read_fraction: fraction(reads.done, reads.done + writes.done),
             normalised_iops: per(cost as f64 / COST_OF_ONE_IO as f64, seconds),
         }
     }
 
     /// Served / reserved. At least 1 for a disk that asked for its reservation and got it; below 1
-    /// also when it asked for less, so look at [`Interval::outstanding`] with it.
+    /// also when it asked for less, so look at [`Rates::outstanding`] with it.
     pub fn achieved_reservation(&self, reservation: Iops) -> f64 {
         self.normalised_iops / reservation.get() as f64
     }
@@ -149,7 +186,7 @@ impl Interval {
     /// The part of the datastore's service that the disk got, relative to the part `due` that
     /// shares give it among those that compete, 0 to 1: 1 is exactly its share. `None` when nobody
     /// was served.
-    pub fn achieved_share(&self, due: f64, datastore: &Interval) -> Option<f64> {
+    pub fn achieved_share(&self, due: f64, datastore: &Rates) -> Option<f64> {
         let got = self.normalised_iops / datastore.normalised_iops;
         Some(got / due).filter(|relative| relative.is_finite())
     }

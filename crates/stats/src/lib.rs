@@ -31,6 +31,7 @@
 
 extern crate alloc;
 
+mod buckets;
 mod disk;
 mod errors;
 mod histogram;
@@ -43,7 +44,7 @@ mod sparse;
 pub use disk::{DiskStats, Latency, Op, Outcome, Phase};
 pub use errors::{ErrorCounts, ErrorKind, ErrorOp};
 pub use histogram::{HistogramSnapshot, LatencyHistogram};
-pub use interval::{Flow, Interval, Percentiles};
+pub use interval::{Flow, Interval, Percentiles, Rates};
 pub use meter::{Meter, Rate, Recent};
 pub use seek::{NEAR, STREAMS};
 pub use snapshot::{COST_OF_ONE_IO, Counts, DirectionSnapshot, DiskSnapshot, Served};

@@ -87,30 +87,43 @@ impl Meter {
 
     /// The rates now. O(1).
     pub fn recent(&self, now: Nanos) -> Recent {
-        Recent {
-            second: self.rate(now, 1),
-            ten_seconds: self.rate(now, 10),
-            minute: self.rate(now, 60),
-        }
-    }
-
-    fn rate(&self, now: Nanos, window: u64) -> Rate {
         let now = now.max(Nanos(self.second.saturating_mul(SECOND)));
         let (current, into) = (now.0 / SECOND, now.0 % SECOND);
+        let [mut second, mut ten_seconds, mut minute] = [Rate::default(); 3];
+        // Of the slots that lie in the window as a whole.
         let (mut ios, mut bytes) = (0u128, 0u128);
-        for age in 0..=window {
-            let Some(second) = current.checked_sub(age) else { break };
-            // Seconds after the last record are empty; those a whole ring before it are forgotten.
-            if second > self.second || second + SLOTS as u64 <= self.second {
-                continue;
+        for age in 0..SLOTS as u64 {
+            let (slot_ios, slot_bytes) = self.slot(current, age);
+            let rate = || {
+                let of = |whole: u128, slot: u64| {
+                    let part = u128::from(slot) * u128::from(SECOND - into);
+                    let (sum, length) = (whole * u128::from(SECOND) + part, age * SECOND);
+                    let rounded = (sum + u128::from(length / 2)) / u128::from(length);
+                    u64::try_from(rounded).unwrap_or(u64::MAX)
+                };
+                Rate { iops: of(ios, slot_ios), bytes_per_sec: of(bytes, slot_bytes) }
+            };
+            match age {
+                1 => second = rate(),
+                10 => ten_seconds = rate(),
+                60 => minute = rate(),
+                _ => {}
             }
-            let inside = if age == window { SECOND - into } else { SECOND };
-            ios += u128::from(self.ios[slot_of(second)]) * u128::from(inside);
-            bytes += u128::from(self.bytes[slot_of(second)]) * u128::from(inside);
+            ios += u128::from(slot_ios);
+            bytes += u128::from(slot_bytes);
         }
-        let whole = u128::from(window * SECOND);
-        let per_second = |sum: u128| u64::try_from((sum + whole / 2) / whole).unwrap_or(u64::MAX);
-        Rate { iops: per_second(ios), bytes_per_sec: per_second(bytes) }
+        Recent { second, ten_seconds, minute }
+    }
+
+    /// What was counted in a second, so long before the current one.
+    fn slot(&self, current: u64, age: u64) -> (u64, u64) {
+        // Seconds after the last record are empty; those a whole ring before it are forgotten.
+        match current.checked_sub(age) {
+            Some(second) if second <= self.second && second + SLOTS as u64 > self.second => {
+                (self.ios[slot_of(second)].into(), self.bytes[slot_of(second)])
+            }
+            _ => (0, 0),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 use crate::Sparse;
+use crate::buckets::Buckets;
 
 /// Ends of earlier requests that a request is compared with: as many sequential streams are told
 /// apart on one disk.
@@ -12,6 +13,7 @@ const SECTOR: u64 = 512;
 /// Distances of 2^LARGEST sectors and more are one bucket.
 const LARGEST: i8 = 40;
 const BUCKETS: usize = 2 * LARGEST as usize + 1;
+const WORDS: usize = BUCKETS.div_ceil(64);
 
 /// Distances between requests, and how many belong to a sequential stream.
 #[derive(Clone, Debug)]
@@ -20,12 +22,12 @@ pub(crate) struct Seeks {
     next: u8,
     known: u8,
     sequential: u64,
-    buckets: [u64; BUCKETS],
+    buckets: Buckets<BUCKETS, WORDS>,
 }
 
 impl Seeks {
     pub(crate) const fn new() -> Seeks {
-        Seeks { ends: [0; STREAMS], next: 0, known: 0, sequential: 0, buckets: [0; BUCKETS] }
+        Seeks { ends: [0; STREAMS], next: 0, known: 0, sequential: 0, buckets: Buckets::new() }
     }
 
     /// Counts the distance to the nearest of the last ends. The first request of all has none.
@@ -38,7 +40,7 @@ impl Seeks {
             if forward && distance <= NEAR {
                 self.sequential += 1;
             }
-            self.buckets[index_of(distance, forward)] += 1;
+            self.buckets.add(index_of(distance, forward));
         }
         self.ends[usize::from(self.next)] = end;
         self.next = (self.next + 1) % STREAMS as u8;
@@ -51,7 +53,7 @@ impl Seeks {
 
     /// Bucket 0: no distance. Bucket b > 0: forward by 2^(b-1) to 2^b sectors, b < 0: backward.
     pub(crate) fn snapshot(&self) -> Sparse<i8> {
-        Sparse::from_ascending((-LARGEST..=LARGEST).zip(self.buckets.iter().copied()))
+        self.buckets.snapshot(|index| index as i8 - LARGEST)
     }
 }
 

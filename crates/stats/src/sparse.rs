@@ -6,9 +6,10 @@ use serde::{Serialize, Serializer};
 pub struct Sparse<K>(Vec<(K, u64)>);
 
 impl<K: Copy + Ord> Sparse<K> {
-    /// From buckets in ascending order. Empty ones are left out.
-    pub(crate) fn from_ascending(buckets: impl Iterator<Item = (K, u64)>) -> Sparse<K> {
-        Sparse(buckets.filter(|&(_, count)| count > 0).collect())
+    /// From buckets in ascending order, none of which is empty.
+    pub(crate) fn from_occupied(buckets: Vec<(K, u64)>) -> Sparse<K> {
+        debug_assert!(buckets.iter().all(|&(_, count)| count > 0));
+        Sparse(buckets)
     }
 
     /// Buckets and their counts, ascending.
@@ -37,16 +38,17 @@ impl<K: Copy + Ord> Sparse<K> {
 
     /// Adds the counts of `other`. O(buckets of both).
     pub fn merge(&mut self, other: &Sparse<K>) {
-        *self = self.combine(other, u64::saturating_add);
+        *self = self.combine(other, self.0.len() + other.0.len(), u64::saturating_add);
     }
 
     /// What was counted since `earlier`, which is an earlier state of the same histogram. O(buckets
     /// of both).
     pub fn since(&self, earlier: &Sparse<K>) -> Sparse<K> {
-        self.combine(earlier, u64::saturating_sub)
+        self.combine(earlier, self.0.len(), u64::saturating_sub)
     }
 
-    fn combine(&self, other: &Sparse<K>, with: impl Fn(u64, u64) -> u64) -> Sparse<K> {
+    /// `most` buckets at most are left, as a rule.
+    fn combine(&self, other: &Sparse<K>, most: usize, with: impl Fn(u64, u64) -> u64) -> Sparse<K> {
         let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
         let merged = core::iter::from_fn(|| {
             let bucket = match (left.peek(), right.peek()) {
@@ -59,7 +61,9 @@ impl<K: Copy + Ord> Sparse<K> {
             let theirs = right.next_if(|&(r, _)| r == bucket).map_or(0, |(_, count)| count);
             Some((bucket, with(mine, theirs)))
         });
-        Sparse::from_ascending(merged)
+        let mut all = Vec::with_capacity(most);
+        all.extend(merged.filter(|&(_, count)| count > 0));
+        Sparse(all)
     }
 }
 
@@ -77,7 +81,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn sparse(buckets: &BTreeMap<i8, u64>) -> Sparse<i8> {
-        Sparse::from_ascending(buckets.iter().map(|(&bucket, &count)| (bucket, count)))
+        let occupied = buckets.iter().filter(|&(_, &count)| count > 0);
+        Sparse::from_occupied(occupied.map(|(&bucket, &count)| (bucket, count)).collect())
     }
 
     proptest! {

@@ -157,17 +157,19 @@ fn promises_are_measured_in_normalised_ios_of_both_phases() {
     let [first, second] = stats.map(|disk| disk.snapshot(end));
     let mut all = first.clone();
     all.merge(&second);
+    let began = DiskStats::new(START).snapshot(START);
+    let rates = [&first, &all].map(|one| one.rates_since(&began));
     let (first, all) = (first.since_start(START), all.since_start(START));
     assert_eq!(
         (first.reservation_iops, first.weight_iops, first.normalised_iops),
         (100.0, 0.0, 200.0)
     );
-    assert_eq!(first.achieved_reservation(Iops::new(250).unwrap()), 0.8);
+    assert_eq!(rates[0].achieved_reservation(Iops::new(250).unwrap()), 0.8);
     assert_eq!((all.reservation_iops, all.weight_iops, all.normalised_iops), (100.0, 100.0, 300.0));
-    let share = first.achieved_share(1.0 / 3.0, &all).unwrap();
+    let share = rates[0].achieved_share(1.0 / 3.0, &rates[1]).unwrap();
     assert!((share - 2.0).abs() < 1e-9, "two thirds where one third was promised");
-    let nobody = DiskStats::new(START).snapshot(end).since_start(START);
-    let nothing = all.achieved_share(1.0, &nobody);
+    let nobody = DiskStats::new(START).snapshot(end).rates_since(&began);
+    let nothing = rates[1].achieved_share(1.0, &nobody);
     assert_eq!(nothing, None);
 }
 

@@ -2,6 +2,8 @@
 
 use super::{Labels, Scrape, Writer};
 use headgate_api::types::{Disk, Vm};
+use headgate_model::Name;
+use std::collections::HashMap;
 use std::fmt;
 
 /// The tenant of a machine; of one that has none, the user whose processes may connect to its
@@ -13,9 +15,9 @@ fn tenant(vm: &Vm) -> Option<&str> {
 
 impl Scrape {
     /// The labels of a disk and of whom it belongs to. To Prometheus an empty label is none.
-    fn belongs(&self, disk: &Disk) -> Labels {
+    fn belongs(disk: &Disk, vms: &HashMap<&Name, &Vm>) -> Labels {
         let vm = disk.vm.as_ref();
-        let record = vm.and_then(|name| self.vms.iter().find(|vm| vm.name == *name));
+        let record = vm.and_then(|name| vms.get(name).copied());
         let text = |of: Option<&str>| of.unwrap_or_default().to_owned();
         vec![
             ("datastore", disk.datastore.to_string()),
@@ -27,8 +29,9 @@ impl Scrape {
     }
 
     pub(super) fn encode_info(&self, out: &mut Writer<'_>) -> fmt::Result {
+        let vms: HashMap<&Name, &Vm> = self.vms.iter().map(|vm| (&vm.name, vm)).collect();
         let disks: Vec<(Labels, f64)> =
-            self.disks.iter().map(|disk| (self.belongs(disk), 1.0)).collect();
+            self.disks.iter().map(|disk| (Scrape::belongs(disk, &vms), 1.0)).collect();
         let help = "Whose the disk is, in labels: its virtual machine, its tenant or else the user or group that may connect to it, and its class";
         out.gauges("disk_info", help, &disks)?;
         let datastores: Vec<(Labels, f64)> = self

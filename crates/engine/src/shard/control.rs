@@ -473,10 +473,11 @@ impl Shard {
     ) -> (Vec<(usize, DiskSnapshot)>, Option<usize>) {
         let now = crate::clock::now();
         let (mut found, mut next) = (Vec::new(), None);
-        for (key, disk) in self.core.ctx.tables.disks.iter().skip_while(|(key, _)| *key < from) {
-            if disk.storage.is_front() {
+        let disks = &self.core.ctx.tables.disks;
+        for key in from..disks.capacity() {
+            let Some(disk) = disks.get(key).filter(|disk| !disk.storage.is_front()) else {
                 continue;
-            }
+            };
             if found.len() == most {
                 next = Some(key);
                 break;

@@ -1,19 +1,20 @@
 //! The observer: samples the shards' counters once a second and computes the rates between samples.
 
+mod span;
+
 use crate::shares::{Sharer, due_by_shares};
 use crate::trouble_log::TroubleLog;
 use headgate_api::blame::Blame;
 use headgate_api::moves::MoveState;
-use headgate_api::top::{
-    LatencyMicros, Load, NarrowedWindow, Top, TopDatastore, TopDisk, TopStream,
-};
+use headgate_api::top::{LatencyMicros, Load, Top, TopDatastore, TopDisk, TopStream};
 use headgate_api::types::{Datastore, Disk};
 use headgate_control::{Control, GroupsOfMachines};
 use headgate_events::{Condition, ConditionKind, Conditions, Subject};
 use headgate_model::Name;
 use headgate_model::{DatastoreSample, DiskSample, Scheduler, StreamSample};
-use headgate_stats::{DiskSnapshot, HistogramSnapshot};
-use headgate_units::{Iops, Nanos};
+use headgate_stats::{DirectionSnapshot, DiskSnapshot, HistogramSnapshot};
+use headgate_units::Nanos;
+use span::{Span, disk};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -162,12 +163,12 @@ fn missed(history: &[Arc<Sample>]) -> Vec<Condition> {
     let Some(last) = history.last() else { return found };
     for store in last.iter() {
         let Some(span) = Span::of(history, &store.name) else { continue };
-        for now in store.disks.iter().filter(|disk| disk.queued > 0) {
-            let Some(reservation) = now.policy.reservation else { continue };
-            if let Some(iops) = span.missed(now, reservation) {
+        for disk in span.disks().filter(|disk| disk.now.queued > 0) {
+            let Some(reservation) = disk.now.policy.reservation else { continue };
+            if let Some(iops) = disk.missed(reservation) {
                 let why = format!("{iops:.0} of {reservation} normalised IOs per second");
                 let kind = ConditionKind::Missed;
-                found.push(Condition::of_disk(kind, now.name.as_str(), Some(why)));
+                found.push(Condition::of_disk(kind, disk.now.name.as_str(), Some(why)));
             }
         }
     }
@@ -183,37 +184,29 @@ impl Drop for Observer {
     }
 }
 
-fn store<'a>(sample: &'a Sample, name: &Name) -> Option<&'a DatastoreSample> {
-    sample.iter().find(|store| store.name == *name)
-}
-
-fn disk<'a>(store: &'a DatastoreSample, name: &Name) -> Option<&'a DiskSample> {
-    store.disks.iter().find(|disk| disk.name == *name)
-}
-
-/// Queue times of reads and writes together; or device times.
+/// Queue times of reads and writes together between two samples; or device times.
 fn both(
-    difference: &DiskSnapshot,
-    part: impl Fn(&headgate_stats::DirectionSnapshot) -> &HistogramSnapshot,
+    before: &DiskSnapshot,
+    after: &DiskSnapshot,
+    part: impl Fn(&DirectionSnapshot) -> &HistogramSnapshot,
 ) -> Option<LatencyMicros> {
-    let mut all = part(&difference.reads).clone();
-    all.merge(part(&difference.writes));
+    let mut all = part(&after.reads).since(part(&before.reads));
+    all.merge(&part(&after.writes).since(part(&before.writes)));
     let micros = |permille| all.at_permille(permille).map(|nanos: Nanos| nanos.0.div_ceil(1_000));
     Some(LatencyMicros { p50: micros(500)?, p99: micros(990)? })
 }
 
 fn load(before: &DiskSnapshot, after: &DiskSnapshot) -> Load {
-    let interval = after.since(before);
-    let difference = after.difference(before);
+    let rates = after.rates_since(before);
     Load {
-        iops: interval.iops,
-        normalised_iops: interval.normalised_iops,
-        bytes_per_sec: interval.bytes_per_sec,
-        read_fraction: interval.read_fraction,
-        outstanding: interval.outstanding,
-        errors: interval.errors,
-        queue_micros: both(&difference, |d| &d.queue),
-        device_micros: both(&difference, |d| &d.device),
+        iops: rates.iops,
+        normalised_iops: rates.normalised_iops,
+        bytes_per_sec: rates.bytes_per_sec,
+        read_fraction: rates.read_fraction,
+        outstanding: rates.outstanding,
+        errors: rates.errors,
+        queue_micros: both(before, after, |d| &d.queue),
+        device_micros: both(before, after, |d| &d.device),
     }
 }
 
@@ -248,58 +241,7 @@ fn blame(before: &DiskSample, now: &DiskSample) -> Option<Blame> {
     Blame::of(seconds, &now.waits.since(&before.waits))
 }
 
-/// The samples of one datastore that a view is made of.
-struct Span<'a> {
-    /// Where the judgement of promises starts.
-    oldest: &'a DatastoreSample,
-    /// Where the loads start.
-    before: &'a DatastoreSample,
-    now: &'a DatastoreSample,
-    /// All of them.
-    all: Vec<&'a DatastoreSample>,
-}
-
-impl<'a> Span<'a> {
-    fn of(history: &'a [Arc<Sample>], name: &Name) -> Option<Span<'a>> {
-        let all: Vec<&DatastoreSample> =
-            history.iter().filter_map(|sample| store(sample, name)).collect();
-        let now = *all.last()?;
-        let before = all[all.len().saturating_sub(SHOWN + 1)];
-        Some(Span { oldest: all[0], before, now, all })
-    }
-
-    /// What a disk got, in normalised IOs per second, if its requests waited and that was less than
-    /// was reserved for it.
-    fn missed(&self, now: &DiskSample, reservation: Iops) -> Option<f64> {
-        let old = disk(self.oldest, &now.name).filter(|old| old.stats.at < now.stats.at)?;
-        let got = now.stats.since(&old.stats).normalised_iops;
-        let waited = self.all.iter().all(|s| disk(s, &now.name).is_some_and(|d| d.queued > 0));
-        // What a disk holds for its storage's trouble asks for nothing.
-        let asked = self.all.len() == KEPT && waited && now.trouble.hold.is_none();
-        let held = got * 100.0 >= (reservation.get() * HELD_PERCENT) as f64;
-        (asked && !held).then_some(got)
-    }
-
-    fn narrowed(&self) -> Option<NarrowedWindow> {
-        let narrowed = self.now.narrowed.as_ref()?;
-        Some(NarrowedWindow {
-            disk: narrowed.disk.clone(),
-            promise: narrowed.promise.into(),
-            before_iops: narrowed.before,
-            now_iops: narrowed.now,
-        })
-    }
-
-    /// The disks that had requests in the span.
-    fn busy(&self) -> impl Iterator<Item = &'a DiskSample> {
-        self.now.disks.iter().filter(|now| {
-            disk(self.oldest, &now.name)
-                .is_some_and(|old| now.stats.since(&old.stats).outstanding > 0.0)
-        })
-    }
-}
-
-fn view_disk(info: &Disk, span: Option<&Span<'_>>, due: &BTreeMap<&Name, f64>) -> TopDisk {
+fn view_disk<'a>(info: &Disk, span: Option<&'a Span<'a>>, due: &BTreeMap<&Name, f64>) -> TopDisk {
     let policy = info.effective_policy.unwrap_or(info.policy);
     let mut view = TopDisk {
         name: info.name.clone(),
@@ -319,29 +261,27 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, due: &BTreeMap<&Name, f64>) -
         share_achieved: None,
         blame: None,
     };
-    let Some((span, now)) = span.and_then(|span| Some((span, disk(span.now, &info.name)?))) else {
+    let Some((span, disk)) = span.and_then(|span| Some((span, span.disk(&info.name)?))) else {
         return view;
     };
+    let now = disk.now;
     view.needed_depth = now.needed_depth;
     view.latency = now.latency.map(Into::into);
     (view.queued, view.in_flight) = (u64::from(now.queued), u64::from(now.in_flight));
-    if let Some(before) = disk(span.before, &info.name) {
+    if let Some(before) = disk.before() {
         view.load = load(&before.stats, &now.stats);
         view.streams = streams(before, now);
     }
-    let Some(oldest) = disk(span.oldest, &info.name).filter(|old| old.stats.at < now.stats.at)
-    else {
-        return view;
-    };
+    let Some(oldest) = disk.oldest() else { return view };
     view.blame = blame(oldest, now);
-    let interval = now.stats.since(&oldest.stats);
+    let rates = now.stats.rates_since(&oldest.stats);
     if let Some(reservation) = policy.reservation {
-        view.reservation_achieved = Some(interval.achieved_reservation(reservation));
-        view.reservation_missed = span.missed(now, reservation).is_some();
+        view.reservation_achieved = Some(rates.achieved_reservation(reservation));
+        view.reservation_missed = disk.missed(reservation).is_some();
     }
     if let Some(due) = due.get(&info.name) {
-        let datastore = span.now.stats.since(&span.oldest.stats);
-        view.share_achieved = interval.achieved_share(*due, &datastore);
+        let datastore = span.now.stats.rates_since(&span.oldest.stats);
+        view.share_achieved = rates.achieved_share(*due, &datastore);
     }
     view
 }
@@ -351,7 +291,7 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, due: &BTreeMap<&Name, f64>) -
 fn due<'a>(
     info: &Datastore,
     disks: &'a [Disk],
-    span: &Span<'a>,
+    span: &'a Span<'a>,
     groups: &'a GroupsOfMachines,
 ) -> BTreeMap<&'a Name, f64> {
     let vms: HashMap<&Name, &Name> =
@@ -360,7 +300,8 @@ fn due<'a>(
         Scheduler::Mclock => vms.get(disk).and_then(|vm| groups.get(*vm)),
         Scheduler::Sfq | Scheduler::Fifo => None,
     };
-    due_by_shares(span.busy().map(|disk| Sharer {
+    let busy = span.disks().filter(|disk| disk.is_busy()).map(|disk| disk.now);
+    due_by_shares(busy.map(|disk| Sharer {
         name: &disk.name,
         shares: disk.policy.shares,
         groups: in_groups(&disk.name).map_or(&[], Vec::as_slice),
