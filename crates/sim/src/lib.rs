@@ -62,6 +62,7 @@ mod run;
 mod scenario;
 mod sensitivity;
 mod values;
+pub mod what_if;
 mod workload;
 mod world;
 

@@ -15,6 +15,7 @@ mod replay;
 mod schema;
 mod sensitivities;
 mod storage;
+mod what_if;
 mod windows;
 mod work_by_shares;
 mod workloads;
