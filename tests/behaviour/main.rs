@@ -51,3 +51,4 @@ mod tls;
 mod trouble;
 mod unit;
 mod waiting;
+mod what_if;

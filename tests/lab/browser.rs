@@ -155,7 +155,11 @@ impl Browser {
     /// The browser is gone.
     pub fn press(&mut self, key: &str) -> anyhow::Result<()> {
         for kind in ["keyDown", "keyUp"] {
-            let event = json!({ "type": kind, "key": key, "code": key });
+            let mut event = json!({ "type": kind, "key": key, "code": key });
+            if key == "Enter" && kind == "keyDown" {
+                // Without a text it does nothing in a form.
+                event["text"] = "\r".into();
+            }
             self.call("Input.dispatchKeyEvent", &event)?;
         }
         Ok(())

@@ -38,4 +38,5 @@ pub mod top;
 pub mod trace;
 pub mod trouble;
 pub mod types;
+pub mod what_if;
 pub mod windows;

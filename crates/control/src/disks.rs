@@ -125,7 +125,7 @@ fn set_here(record: &mut DiskRecord, force: Force) -> Result<(), ControlError> {
 }
 
 /// What is set at a disk after a change, and the policy that this makes.
-fn changed_policy(
+pub(super) fn changed_policy(
     model: &Model,
     before: &DiskRecord,
     patch: &DiskPatch,

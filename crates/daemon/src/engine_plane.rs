@@ -314,18 +314,14 @@ impl DataPlane for EnginePlane {
                 (StoreKind::Model(model), backend)
             }
         };
+        let (scheduler, qos) = record.scheduler_setup();
         let spec = DatastoreSpec {
             name: record.name.to_string(),
             backend,
             layers: record.layers.clone(),
-            scheduler: translate::scheduler_kind(record.scheduler),
+            scheduler,
             queue_depth: record.queue_depth,
-            qos: headgate_qos::Config {
-                plug: record.plug,
-                batch: record.batch,
-                narrow: record.window.narrow,
-                ..headgate_qos::Config::for_hosts(record.cost_model)
-            },
+            qos,
         };
         let id = self.engine.add_datastore(spec).map_err(failed)?;
         self.stores().insert(record.name.clone(), Store { id, kind });

@@ -7,23 +7,15 @@ use headgate_engine::{EngineError, HoldReads, HoldWrites, Priorities, ResizeErro
 use headgate_model::{
     BlockSizes, ConnectionState, DiskSample, Ended, ErrorSample, FlashSample, HoldSample, Name,
     NarrowedSample, NeighbourWait, NotResized, Noted, PlaneError, Policy, PriorityRecord,
-    PriorityScope, ReadErrors, Scheduler, Sender, Settled, StreamSample, TroubleSample, Waits,
-    WriteErrors, Writes,
+    PriorityScope, ReadErrors, Sender, Settled, StreamSample, TroubleSample, Waits, WriteErrors,
+    Writes,
 };
 use headgate_model::{ReceivedIos, ServerConnection, ShardWaits};
 use headgate_nbd::counters::Counting;
 use headgate_qos::window::DiskTotals;
-use headgate_qos::{Cost, PriorityPolicy, SchedulerKind};
+use headgate_qos::{Cost, PriorityPolicy};
 use headgate_stats::ErrorKind;
 use headgate_units::Bytes;
-
-pub(super) fn scheduler_kind(scheduler: Scheduler) -> SchedulerKind {
-    match scheduler {
-        Scheduler::Mclock => SchedulerKind::MClock,
-        Scheduler::Sfq => SchedulerKind::Sfq,
-        Scheduler::Fifo => SchedulerKind::Fifo,
-    }
-}
 
 /// A virtual machine's priorities as the engine takes them.
 pub(super) fn engine_priorities(record: &PriorityRecord) -> Priorities {

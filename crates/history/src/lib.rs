@@ -22,6 +22,7 @@
 
 mod account;
 mod clock;
+mod intervals;
 mod known;
 mod learnt;
 mod recorder;

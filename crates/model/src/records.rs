@@ -7,7 +7,7 @@ use crate::{
 use headgate_devices::LayerSpec;
 use headgate_nbd::client::connections::Connections;
 use headgate_qos::ioprio::IoprioMap;
-use headgate_qos::{Batch, CostModel};
+use headgate_qos::{Batch, CostModel, SchedulerKind};
 use headgate_units::{Bytes, Iops, Nanos, Priority};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -203,6 +203,24 @@ pub struct DatastoreRecord {
     pub placement: DatastorePlacement,
     /// What stands between the scheduler and the storage, outermost first.
     pub layers: Vec<LayerSpec>,
+}
+
+impl DatastoreRecord {
+    /// Which scheduler it has, and how that is configured.
+    pub fn scheduler_setup(&self) -> (SchedulerKind, headgate_qos::Config) {
+        let kind = match self.scheduler {
+            Scheduler::Mclock => SchedulerKind::MClock,
+            Scheduler::Sfq => SchedulerKind::Sfq,
+            Scheduler::Fifo => SchedulerKind::Fifo,
+        };
+        let config = headgate_qos::Config {
+            plug: self.plug,
+            batch: self.batch,
+            narrow: self.window.narrow,
+            ..headgate_qos::Config::for_hosts(self.cost_model)
+        };
+        (kind, config)
+    }
 }
 
 /// How far the work on a disk is.

@@ -187,6 +187,7 @@ fn start(dir: &StateDir) -> App {
         control,
         nbd_tcp: None,
         confinement: Arc::default(),
+        what_ifs: Default::default(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::edit::Edit;
 use super::error::ApiError;
+use super::what_if::WhatIfs;
 use crate::calibrate::Calibrator;
 use crate::fleet::Fleet;
 use crate::observe::Observer;
@@ -27,6 +28,8 @@ pub struct App {
     pub nbd_tcp: Option<NbdTcp>,
     /// Which files the kernel lets this process open.
     pub confinement: Arc<Confinement>,
+    /// Whose turn it is to ask what a change would have done.
+    pub what_ifs: WhatIfs,
 }
 
 pub(super) type Answer<T> = Result<Json<T>, ApiError>;

@@ -32,6 +32,7 @@ mod tenants;
 #[cfg(test)]
 mod testing;
 mod tokens;
+mod what_if;
 mod window;
 
 pub use app::App;
@@ -43,3 +44,4 @@ pub use scrape::{MetricsServer, MetricsServerError};
 pub use server::{ApiServer, ServeError};
 pub use tcp::{Shown, TcpApiError, TcpApiServer, entrance};
 pub use tokens::TokensError;
+pub use what_if::WhatIfs;

@@ -8,7 +8,7 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 mod tests {
     use super::super::{
         balance, blame, classes, copies, events, fleet, moves, nodes, operations, owners, removed,
-        reports, routes, scrape,
+        reports, routes, scrape, what_if,
     };
     use serde_json::Value;
     use std::collections::BTreeSet;
@@ -98,6 +98,7 @@ mod tests {
             reports::disk_history,
             reports::report,
             reports::report_samples,
+            what_if::what_if,
             routes::stats,
             routes::top,
             scrape::metrics,

@@ -50,6 +50,11 @@ const fn read(path: &'static str, allowed: Allowed) -> Operation {
     Operation { method: "GET", path, words: "", allowed }
 }
 
+/// What changes nothing, and is asked with a body.
+const fn ask(path: &'static str, allowed: Allowed) -> Operation {
+    Operation { method: "POST", path, words: "", allowed }
+}
+
 /// What changes something.
 const fn change(
     method: &'static str,
@@ -134,6 +139,8 @@ pub(super) static ALL: &[Operation] = &[
     read("/v1/fleet/datastores", Viewers),
     read("/v1/fleet/advice", Viewers),
     read("/v1/events", Viewers),
+    // It names disks of others.
+    ask("/v1/what-if", Viewers),
     read("/v1/stats", Viewers),
     read("/v1/top", Viewers),
     read("/metrics", Viewers),
@@ -142,6 +149,11 @@ pub(super) static ALL: &[Operation] = &[
 ];
 
 impl Operation {
+    /// Whether it changes something.
+    pub(super) fn changes(&self) -> bool {
+        !self.words.is_empty()
+    }
+
     /// The one that a request asks for; `None`: there is none.
     pub(super) fn of(method: &Method, uri: &Uri) -> Option<&'static Operation> {
         // Whoever asks for the head of an answer reads.
@@ -190,8 +202,8 @@ mod tests {
     #[test]
     fn what_changes_something_has_words_and_is_for_no_viewer() {
         for one in ALL {
-            let reads = one.method == "GET";
-            assert_eq!(one.words.is_empty(), reads, "{} {}", one.method, one.path);
+            let reads = one.method == "GET" || one.path == "/v1/what-if";
+            assert_eq!(one.changes(), !reads, "{} {}", one.method, one.path);
             assert!(reads || !one.allowed.is_for_viewers(), "{} {}", one.method, one.path);
         }
     }

@@ -5,7 +5,7 @@ use super::error::ApiError;
 use super::operations::{self, Operation};
 use super::{
     balance, blame, classes, copies, events, fleet, moves, nodes, owners, removed, reports, routes,
-    scrape, tenants,
+    scrape, tenants, what_if,
 };
 use axum::http::{StatusCode, Uri};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
@@ -96,6 +96,7 @@ fn handler(operation: &Operation) -> MethodRouter<App> {
         ("GET", "/v1/fleet/datastores") => get(fleet::fleet_datastores),
         ("GET", "/v1/fleet/advice") => get(fleet::fleet_advice),
         ("GET", "/v1/events") => get(events::events),
+        ("POST", "/v1/what-if") => post(what_if::what_if),
         ("GET", "/v1/stats") => get(routes::stats),
         ("GET", "/v1/top") => get(routes::top),
         ("GET", "/metrics") => get(scrape::metrics),

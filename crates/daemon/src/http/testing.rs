@@ -1,6 +1,6 @@
 //! A daemon without its process, for tests of the API over real sockets.
 
-use super::{ApiGroups, ApiServer, App};
+use super::{ApiGroups, ApiServer, App, WhatIfs};
 use crate::calibrate::Calibrator;
 use crate::engine_plane::EnginePlane;
 use crate::fleet::{self, Fleet};
@@ -62,6 +62,7 @@ impl Bench {
             control,
             nbd_tcp: None,
             confinement: Arc::default(),
+            what_ifs: WhatIfs::default(),
         };
         Bench { app, dir, _temp: temp }
     }

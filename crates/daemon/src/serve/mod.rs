@@ -35,7 +35,7 @@ use crate::engine_plane::EnginePlane;
 use crate::fleet::{Fleet, FleetError};
 use crate::http::{
     ApiGroups, ApiServer, App, MetricsServer, MetricsServerError, ServeError, TcpApiError,
-    TcpApiServer,
+    TcpApiServer, WhatIfs,
 };
 use crate::observe::Observer;
 use headgate_access::{Access, NameError};
@@ -291,6 +291,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
         observer: observer.clone(),
         nbd_tcp: plane.nbd_tcp(),
         confinement: Arc::new(confinement.to_api()),
+        what_ifs: WhatIfs::default(),
     };
     let servers = HttpServers::start(dir, args, &config, (&groups.api, &app))?;
     let demo = args.demo.then(|| Demo::start(control.clone(), plane.clone())).transpose()?;

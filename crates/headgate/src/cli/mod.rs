@@ -57,6 +57,7 @@ mod transfer;
 mod trouble;
 mod values;
 mod vm;
+mod what_if;
 mod window;
 mod write_file;
 
@@ -176,6 +177,15 @@ enum Command {
         headgate report --month 2026-11 --samples > samples.csv"
     )]
     Report(report::ReportArgs),
+    /// Simulate what a change of a disk's policy would have done on the recorded load
+    ///
+    /// Nothing is changed. Every disk of the datastore is shown as it was recorded, as it is
+    /// simulated with the policies of then, and as it is simulated with the change: how far the
+    /// first two differ says how much the third is to be believed.
+    #[command(after_help = "Examples:\n  headgate what-if db0 --reservation 800\n  \
+        headgate what-if noisy0 --limit 500 --since 2026-11-28T02:00 --until 2026-11-28T03:00\n  \
+        headgate what-if db0 --class gold --since 1h --json")]
+    WhatIf(Box<what_if::WhatIfArgs>),
     /// Generate load on disks of any NBD or vhost-user-blk server; measure and verify
     #[command(
         after_help = "Example:\n  headgate load \"$(headgate disk attach db0 --nbd)\" --depth 32 --read-percent 70 \
@@ -234,6 +244,7 @@ impl Cli {
             Command::Top { print, .. } => print.json,
             Command::Events(command) => command.print.json,
             Command::Report(command) => command.prints_json(),
+            Command::WhatIf(command) => command.print.json,
             Command::Load(args) => args.json,
             Command::Sim(command) => command.print().is_some_and(|p| p.json),
             Command::Reproduce(command) => command.print.json,
@@ -279,6 +290,7 @@ impl Cli {
             }
             Command::Events(command) => command.run(&self.daemon, out),
             Command::Report(command) => command.run(&self.daemon, out),
+            Command::WhatIf(command) => command.run(&self.daemon, out),
             Command::Load(args) => {
                 let report = headgate_load::run(&args)?;
                 print_load(out, &report, Print { json: args.json })

@@ -63,6 +63,28 @@ impl SamplesFile {
         })
     }
 
+    /// A disk's intervals that ended within a time, each with its end, in the order of time.
+    pub fn disk_intervals(
+        &mut self,
+        disk: &Name,
+        within: &std::ops::Range<Nanos>,
+    ) -> Result<Vec<(Nanos, DiskInterval)>, SamplesError> {
+        self.read(|tx| {
+            let mut rows = tx.prepare_cached(
+                "SELECT intervals FROM disk_intervals WHERE disk = ?1 AND at >= ?2 ORDER BY at",
+            )?;
+            let mut rows = rows.query(params![disk.as_str(), seconds(within.start)])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                let blob: Vec<u8> = row.get(0)?;
+                let Some(row) = decode::<Row<DiskInterval>>(&blob) else { continue };
+                let ends = with_ends(&row.intervals, row.ended, row.period);
+                found.extend(ends.filter(|(at, _)| within.contains(at)));
+            }
+            Ok(found)
+        })
+    }
+
     /// A datastore's intervals since an instant, each with its end, in the order of time.
     pub fn store_intervals(
         &mut self,

@@ -83,6 +83,11 @@ impl Spread {
         Some(Spread(times?).normalised())
     }
 
+    /// None: every request takes as long.
+    pub fn none() -> Spread {
+        Spread(vec![1.0])
+    }
+
     /// The same spread, weaker or stronger: each quantile to the power of `strength`.
     pub(super) fn raised(&self, strength: f64) -> Spread {
         Spread(self.0.iter().map(|time| libm::pow(*time, strength)).collect()).normalised()

@@ -136,11 +136,12 @@ pub fn what_if(
     }
     let clients: Vec<Option<LoadKind>> =
         record.disks.iter().map(|disk| LoadKind::of(disk, &record.periods)).collect();
-    let mut budget = bounds.requests.max(1_000);
-    for _ in 0..3 {
-        match attempt(record, &clients, budget, seed, give_up) {
-            // Those who are served better send more: the same with less of the record.
-            Err(Cut::TooMany) => budget = (budget / 4).max(250),
+    let budget = bounds.requests.max(1_000);
+    // Those who are served better send more: then the same with less of the record.
+    for part in [1, 4, 16, 64] {
+        let plan = Plan { most: 4 * budget, ..Plan::of(record, budget / part) };
+        match attempt(record, &clients, &plan, budget / 4, seed, give_up) {
+            Err(Cut::TooMany) => {}
             done => return Ok(done?),
         }
     }
@@ -150,13 +151,13 @@ pub fn what_if(
 fn attempt(
     record: &LoadRecord,
     clients: &[Option<LoadKind>],
+    plan: &Plan,
     budget: u64,
     seed: u64,
     give_up: &mut dyn FnMut() -> bool,
 ) -> Result<Answer, Cut> {
-    let device = calibrate(record, clients, budget / 4, seed, give_up)?;
-    let plan = Plan::of(record, budget);
-    let mut run = |side| play(record, clients, &plan, &device, side, seed, give_up);
+    let device = calibrate(record, clients, budget, seed, give_up)?;
+    let mut run = |side| play(record, clients, plan, &device, side, seed, give_up);
     let (before, after) = (run(Side::Before)?, run(Side::After)?);
     let disks = clients.iter().zip(before.disks).zip(after.disks);
     Ok(Answer {

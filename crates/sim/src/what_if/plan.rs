@@ -16,6 +16,8 @@ pub(super) struct Stretch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) stretches: Vec<Stretch>,
+    /// How long the first is simulated before anything is counted.
+    pub(super) warm_up: Nanos,
     /// Requests at which a run ends without a result.
     pub(super) most: u64,
 }
@@ -23,6 +25,9 @@ pub(super) struct Plan {
 /// A stretch is simulated for so long at least, if it lasted so long: what a scheduler remembers of
 /// the one before is gone by then.
 const LEAST: Nanos = Nanos::from_secs(1);
+/// From an empty gate until it is counted: a window that gives way to reservations has then found
+/// how narrow it is to be.
+const WARM_UP: Nanos = Nanos::from_secs(4);
 /// Stretches of a run.
 const STRETCHES_MAX: u64 = 2_000;
 
@@ -62,6 +67,9 @@ impl Plan {
                 ..stretch
             })
             .collect();
-        Plan { stretches, most: budget.saturating_mul(4) }
+        // Storage of a million a second is warm sooner.
+        let rate = record.requests() as f64 / record.seen().as_secs_f64().max(1e-9);
+        let all = Nanos((budget as f64 / rate.max(1.0) * 1e9) as u64);
+        Plan { stretches, warm_up: WARM_UP.min(all), most: budget.saturating_mul(4) }
     }
 }

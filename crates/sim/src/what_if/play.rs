@@ -41,14 +41,10 @@ pub(super) struct Played {
 impl Played {
     /// The mean number of requests at the device.
     pub(super) fn in_flight(&self) -> f64 {
-        let time: f64 = self.disks.iter().map(|disk| disk.device_time as f64).sum();
-        time / self.simulated.0.max(1) as f64
+        self.disks.iter().map(Simulated::in_flight).sum()
     }
 }
 
-/// From an empty gate until it is counted: a window that gives way to reservations has then found
-/// how narrow it is to be.
-const WARM_UP: Nanos = Nanos::from_secs(4);
 /// Requests of one disk that wait at most: what comes beyond is not sent.
 const WAITING_MAX: u32 = 16_384;
 /// Events between two questions whether to go on.
@@ -118,7 +114,7 @@ pub(super) fn play(
 ) -> Result<Played, Cut> {
     let mut run = Run::new(record, device, side, seed)?;
     let mut now = Nanos::ZERO;
-    let warm_up = plan.stretches.first().map(|first| Stretch { length: WARM_UP, ..*first });
+    let warm_up = plan.stretches.first().map(|first| Stretch { length: plan.warm_up, ..*first });
     for (n, stretch) in warm_up.iter().chain(&plan.stretches).enumerate() {
         if n == 1 {
             run.count_anew(now);
@@ -127,7 +123,7 @@ pub(super) fn play(
         let end = now + stretch.length;
         now = run.go_on(now, end, plan.most, give_up)?;
     }
-    let simulated = now - WARM_UP.min(now);
+    let simulated = now - plan.warm_up.min(now);
     let disks: Vec<Simulated> =
         run.actors.into_iter().map(|actor| actor.tally.finish(simulated)).collect();
     let requests = disks.iter().map(|disk| disk.requests).sum();
@@ -178,6 +174,7 @@ impl<'a> Run<'a> {
     }
 
     fn count_anew(&mut self, now: Nanos) {
+        self.sent = 0;
         for actor in &mut self.actors {
             let policy = self.gate.scheduler().policy(actor.id).unwrap_or_default();
             actor.tally = Tally::new(policy.reservation(), now);
@@ -187,7 +184,7 @@ impl<'a> Run<'a> {
     /// A stretch of the record begins: clients do what they did in it.
     fn begin(&mut self, now: Nanos, stretch: &Stretch, clients: &[Option<LoadKind>]) {
         self.period = stretch.period;
-        let length = self.record.periods.get(stretch.period).copied().unwrap_or(WARM_UP);
+        let length = self.record.periods.get(stretch.period).copied().unwrap_or_default();
         let nothing = PeriodRecord::default();
         for (disk, kind) in clients.iter().enumerate() {
             let known = self.record.disks.get(disk);

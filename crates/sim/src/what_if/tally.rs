@@ -37,6 +37,11 @@ impl Simulated {
         self.received as f64 / 1e6 / self.length.as_secs_f64().max(1e-9)
     }
 
+    /// Mean number of its requests at the device.
+    pub fn in_flight(&self) -> f64 {
+        self.device_time as f64 / self.length.0.max(1) as f64
+    }
+
     /// Mean time at the device, in nanoseconds; `None` where nothing completed.
     pub(super) fn mean_device_time(&self) -> Option<f64> {
         (self.requests > 0).then(|| self.device_time as f64 / self.requests as f64)

@@ -379,29 +379,6 @@ fn score(seed: u64, scores: &mut Scores) {
             );
         }
     }
-    if std::env::var("ONLY").is_ok() {
-        for (n, disk) in answer.disks.iter().enumerate() {
-            let d = &record.disks[n];
-            let w: f64 =
-                d.periods.iter().map(|p| (p.waited.device + p.waited.queue) as f64).sum::<f64>()
-                    / 120e6;
-            let dev: f64 = d.periods.iter().map(|p| p.waited.device as f64).sum::<f64>() / 120e6;
-            println!(
-                "   d{n} was {:.0} before {:.0} after {:.0} is {:.0}; N {w:.2} at device {dev:.2}; {:?} {:?} {:?} -> {:?}; {} {:?}",
-                rate(&truth, n),
-                disk.before.rate(),
-                disk.after.rate(),
-                rate(&later, n),
-                case.disks[n].reservation,
-                case.disks[n].limit,
-                case.disks[n].shares,
-                (changed.disks[n].reservation, changed.disks[n].limit, changed.disks[n].shares),
-                case.disks[n].workload,
-                disk.load
-            );
-        }
-        println!("   {:?}", record.device.curve);
-    }
     if worst.0 > 0.25 {
         println!(
             "{seed}: {:.0} % {} window {}: {}",
@@ -418,17 +395,16 @@ fn what_is_foretold_of_a_change_comes_true_and_simpler_ways_fail() {
     let cases = std::env::var("HEADGATE_WHAT_IF_CASES").ok();
     let cases: u64 = cases.map_or(120, |text| text.parse().expect("a number of cases"));
     let [mut steady, mut varied] = [Scores::default(), Scores::default()];
-    if let Ok(only) = std::env::var("ONLY") {
-        for one in only.split(',') {
-            println!("{one}:");
-            score(one.parse().unwrap(), &mut steady);
-        }
-        return;
-    }
     (1..=cases).step_by(2).for_each(|seed| score(seed, &mut steady));
     (2..=cases).step_by(2).for_each(|seed| score(seed, &mut varied));
-    steady.print("the load never varied");
-    varied.print("the load varied before");
+    for (when, scores) in [("the load never varied", steady), ("the load varied before", varied)] {
+        scores.print(when);
+        let (rates, unchanged, shares) = (&scores.rates, &scores.unchanged, &scores.shares);
+        let is_close = |errors: &Errors| errors.at(50) <= 0.025 && errors.at(90) <= 0.25;
+        assert!(is_close(rates), "{when}: what is foretold is wrong");
+        assert!(!is_close(unchanged) && !is_close(shares), "{when}: simpler ways do as well");
+        assert!(is_close(&scores.baseline) && scores.baseline.at(95) <= 0.06, "{when}");
+    }
 }
 
 impl Scores {

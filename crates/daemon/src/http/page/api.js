@@ -22,12 +22,19 @@ export class Refused extends Error {
 }
 
 /** Reads a path of the API. Throws `Refused`. */
-export async function read(path) {
+export const read = (path) => request(path, {}, 10_000);
+
+/** Asks what takes a body, and changes nothing. Throws `Refused`. */
+export const ask = (path, body) => request(path, {
+  method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" },
+}, 40_000);
+
+async function request(path, { headers, ...rest }, patience) {
   const token = sessionStorage.getItem(TOKEN);
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const all = { ...headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   let answer;
   try {
-    answer = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(10_000) });
+    answer = await fetch(path, { ...rest, headers: all, cache: "no-store", signal: AbortSignal.timeout(patience) });
   } catch {
     throw new Refused(0, "The daemon does not answer.");
   }

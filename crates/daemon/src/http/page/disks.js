@@ -3,6 +3,7 @@
 import { bytes, micros, number, read, seconds } from "./api.js";
 import { at, facts, make, say, Table } from "./dom.js";
 import { Graph, Series } from "./graphs.js";
+import { WhatIf } from "./what-if.js";
 
 /** So many rows at first, and more at each request. */
 const ROWS = 100;
@@ -203,10 +204,11 @@ class Detail {
       ], this.times, micros),
     ];
     this.past = new Past(disk.name);
+    this.whatIf = new WhatIf(disk.name);
     const close = make("button", { type: "button", on: { click: () => choose(null) } }, "Close");
     at("detail").replaceChildren(make("h2", {}, disk.name), this.facts,
       make("div", { class: "graphs" }, ...this.graphs.map((graph) => graph.element)),
-      this.past.element, close);
+      this.past.element, this.whatIf.element, close);
   }
 
   end() {

@@ -22,7 +22,7 @@ macro_rules! file {
     };
 }
 
-static FILES: [File; 14] = [
+static FILES: [File; 15] = [
     file!("/", "text/html; charset=utf-8", "index.html"),
     file!("/page/page.css", STYLE, "page.css"),
     file!("/page/page.js", SCRIPT, "page.js"),
@@ -31,6 +31,7 @@ static FILES: [File; 14] = [
     file!("/page/graphs.js", SCRIPT, "graphs.js"),
     file!("/page/datastores.js", SCRIPT, "datastores.js"),
     file!("/page/disks.js", SCRIPT, "disks.js"),
+    file!("/page/what-if.js", SCRIPT, "what-if.js"),
     file!("/page/machines.js", SCRIPT, "machines.js"),
     file!("/page/moves.js", SCRIPT, "moves.js"),
     file!("/page/hosts.js", SCRIPT, "hosts.js"),
