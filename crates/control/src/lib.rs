@@ -96,7 +96,7 @@ mod views;
 mod vms;
 mod volume_watch;
 pub mod volumes;
-mod what_if;
+pub mod what_if;
 mod window_setup;
 mod window_views;
 pub mod windows;
@@ -112,7 +112,6 @@ pub use images::{free_space, scratch_path};
 pub use roots::Roots;
 use state::{DatastoreEntry, DiskEntry, Model, Service};
 pub use state_dir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
-pub use what_if::Asked;
 pub use workers::Hang;
 use workers::{Ticket, Workers};
 

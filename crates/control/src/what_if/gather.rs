@@ -1,8 +1,7 @@
 //! What is known of a time: from history to the simulator's record.
 
-use super::span;
 use crate::{Control, ControlError};
-use headgate_history::{Account, Learnt, Span, StoreHour};
+use headgate_history::{Account, Learnt, Span, StoreHour, wall_clock};
 use headgate_model::{DatastoreRecord, DiskGroups, DiskRecord, Lookback, Name, Policy};
 use headgate_qos::window::Slots;
 use headgate_sim::what_if::{
@@ -174,6 +173,12 @@ impl Control {
         let curve = learnt.model.map_or(Curve::Recorded, Curve::Learnt);
         Ok((DeviceRecord { curve, spread }, learnt))
     }
+}
+
+/// By what accounts are read: by the minute where those are kept.
+fn span(within: &Range<i64>) -> Span {
+    let now = (wall_clock().0 / 1_000_000_000).cast_signed();
+    if within.start >= now - 24 * 3_600 + 60 { Span::Minute } else { Span::Hour }
 }
 
 /// How much was seen of each period: of a disk that asks for nothing, nothing is kept.

@@ -11,7 +11,7 @@ use crate::{Control, ControlError};
 use gather::{Gathered, Question};
 use headgate_api::types::{DiskPatch, Force};
 use headgate_api::what_if::{WhatIf, WhatIfAnswer};
-use headgate_history::{Span, wall_clock};
+use headgate_history::wall_clock;
 use headgate_model::{Change, DiskRecord};
 use headgate_sim::what_if::{Bounds, NoAnswer, what_if};
 use std::ops::Range;
@@ -136,12 +136,6 @@ fn time(asked: &WhatIf) -> Result<Range<i64>, ControlError> {
         });
     }
     Ok(since..until)
-}
-
-/// By what accounts are read: by the minute where those are kept.
-fn span(within: &Range<i64>) -> Span {
-    let now = (wall_clock().0 / 1_000_000_000).cast_signed();
-    if within.start >= now - 24 * 3_600 + 60 { Span::Minute } else { Span::Hour }
 }
 
 fn no_answer(question: &Question, gathered: &Gathered, why: &NoAnswer) -> ControlError {

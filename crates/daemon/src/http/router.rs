@@ -96,13 +96,12 @@ fn handler(operation: &Operation) -> MethodRouter<App> {
         ("GET", "/v1/fleet/datastores") => get(fleet::fleet_datastores),
         ("GET", "/v1/fleet/advice") => get(fleet::fleet_advice),
         ("GET", "/v1/events") => get(events::events),
-        ("POST", "/v1/what-if") => post(what_if::what_if),
         ("GET", "/v1/stats") => get(routes::stats),
         ("GET", "/v1/top") => get(routes::top),
         ("GET", "/metrics") => get(scrape::metrics),
         ("GET", "/v1/openapi.json") => get(routes::openapi),
         ("GET", "/healthz") => get(routes::healthz),
-        _ => MethodRouter::new(),
+        _ => what_if::route(operation),
     }
 }
 

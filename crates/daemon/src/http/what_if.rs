@@ -3,9 +3,11 @@
 
 use super::app::{Answer, App};
 use super::error::{ApiError, Body};
+use super::operations::Operation;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::routing::{MethodRouter, post};
 #[cfg(test)]
 use headgate_api::types::ErrorBody;
 use headgate_api::what_if::{WhatIf, WhatIfAnswer};
@@ -36,6 +38,14 @@ impl WhatIfs {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
+    }
+}
+
+/// What answers the one operation here, and nothing for any other.
+pub(super) fn route(operation: &Operation) -> MethodRouter<App> {
+    match (operation.method, operation.path) {
+        ("POST", "/v1/what-if") => post(what_if),
+        _ => MethodRouter::new(),
     }
 }
 

@@ -261,7 +261,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let copier = catalog::Copier::new(dir, catalog.changes());
     let records = catalog.records();
     let leases = leases(etcd.as_ref(), &identity)?;
-    let among_hosts = fleet::myself(identity.clone(), &args.api_tcp, configured(&config))?;
+    let myself = fleet::myself(identity.clone(), &args.api_tcp, configured(&config))?;
     let windows = windows(&plane, &identity, etcd.as_ref())?;
     let samples = Arc::new(samples(dir, &config)?);
     let parts = Parts {
@@ -282,8 +282,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     plane.listen(nbd, Some(Taker::shared(&control)))?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
-    let fleet =
-        args.fleet.start(config.fleet, (&control, &observer), among_hosts, etcd.as_ref())?;
+    let fleet = args.fleet.start(config.fleet, (&control, &observer), myself, etcd.as_ref())?;
     let app = App {
         fleet: fleet.clone(),
         calibrator: calibrator.clone(),

@@ -120,7 +120,8 @@ fn is_told(period: &PeriodRecord, length: Nanos) -> bool {
 
 /// The squared variation of the number outstanding from one interval to the next, relative to its
 /// mean, and that which random arrivals would have at least; `None` where too little is known.
-/// The greatest tenth of steps is left out, so that a few from one load to another count for nothing.
+/// The greatest tenth of steps is left out, so that a few from one load to another count for
+/// nothing.
 fn variation(disk: &DiskRecord, lengths: &[Nanos]) -> Option<(f64, f64)> {
     let (mut steps, mut expected) = (Vec::new(), Vec::new());
     for (period, &length) in disk.periods.iter().zip(lengths) {
