@@ -2,6 +2,7 @@
 
 use super::events::Event;
 use super::remote::Remote;
+use super::terms::DryRun;
 use super::types::ErrorBody;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -104,6 +105,25 @@ pub enum Followed {
 #[derive(Clone, Debug)]
 pub struct Client {
     way: Way,
+    precondition: Option<Precondition>,
+}
+
+/// What must hold for a change to be made.
+#[derive(Clone, Debug)]
+enum Precondition {
+    /// The thing has this tag still.
+    Tag(String),
+    /// There is none.
+    Nothing,
+}
+
+/// What was read, and the tag of what is set of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tagged<T> {
+    /// What was read.
+    pub value: T,
+    /// For [`Client::of`]; `None`: it has none.
+    pub tag: Option<String>,
 }
 
 /// How it is reached.
@@ -116,12 +136,25 @@ enum Way {
 impl Client {
     /// The daemon that serves this socket.
     pub fn new(socket: &Path) -> Client {
-        Client { way: Way::Socket(socket.to_owned()) }
+        Client { way: Way::Socket(socket.to_owned()), precondition: None }
     }
 
     /// The daemon at an address, as `serve --api-listen` has one.
     pub fn at(remote: Remote) -> Client {
-        Client { way: Way::Tcp(remote) }
+        Client { way: Way::Tcp(remote), precondition: None }
+    }
+
+    /// The same for changes of what had this tag when it was read: they are refused, with what was
+    /// changed, if it has another one by now. Without a tag they are made in any case.
+    #[must_use]
+    pub fn of(&self, tag: Option<String>) -> Client {
+        Client { precondition: tag.map(Precondition::Tag), ..self.clone() }
+    }
+
+    /// The same for making what was not there when it was looked for.
+    #[must_use]
+    pub fn of_nothing(&self) -> Client {
+        Client { precondition: Some(Precondition::Nothing), ..self.clone() }
     }
 
     /// Its socket or address.
@@ -138,6 +171,29 @@ impl Client {
     /// See [`ClientError`].
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.json(&self.request(Method::GET, path, Bytes::new())?)
+    }
+
+    /// Reads, with the tag of what is set.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn get_tagged<T: DeserializeOwned>(&self, path: &str) -> Result<Tagged<T>, ClientError> {
+        let answer = self.ask(Method::GET, path, Bytes::new())?;
+        Ok(Tagged { value: self.json(&answer.body)?, tag: answer.tag })
+    }
+
+    /// What a change would do. Nothing is changed.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; what the change itself is refused for.
+    pub fn dry_run<B: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &B,
+    ) -> Result<DryRun, ClientError> {
+        let path = format!("{path}{}dry_run=true", if path.contains('?') { '&' } else { '?' });
+        self.send(method, &path, body)
     }
 
     /// Reads text.
@@ -235,15 +291,19 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+        self.ask(method, path, body).map(|answer| answer.body)
+    }
+
+    fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, ClientError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|e| self.broken(e))?;
-        let (status, bytes) = runtime.block_on(self.exchange(method, path, body))?;
-        if status.is_success() {
-            return Ok(bytes);
+        let answer = runtime.block_on(self.exchange(method, path, body))?;
+        if answer.status.is_success() {
+            return Ok(answer);
         }
-        Err(self.refused(status, &bytes))
+        Err(self.refused(answer.status, &answer.body))
     }
 
     fn refused(&self, status: StatusCode, bytes: &Bytes) -> ClientError {
@@ -258,18 +318,23 @@ impl Client {
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<(StatusCode, Bytes), ClientError> {
+    ) -> Result<Answer, ClientError> {
         let mut sender = self.connect().await?;
-        let request = self
-            .begin(path)
+        let request = match &self.precondition {
+            Some(Precondition::Tag(tag)) => self.begin(path).header(header::IF_MATCH, tag),
+            Some(Precondition::Nothing) => self.begin(path).header(header::IF_NONE_MATCH, "*"),
+            None => self.begin(path),
+        };
+        let request = request
             .method(method)
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(body))
             .map_err(|e| self.broken(e))?;
         let answer = sender.send_request(request).await.map_err(|e| self.broken(e))?;
-        let status = answer.status();
+        let (status, tag) = (answer.status(), answer.headers().get(header::ETAG));
+        let tag = tag.and_then(|tag| tag.to_str().ok()).map(str::to_owned);
         let body = answer.into_body().collect().await.map_err(|e| self.broken(e))?;
-        Ok((status, body.to_bytes()))
+        Ok(Answer { status, tag, body: body.to_bytes() })
     }
 
     /// A connection, which is served while the runtime runs.
@@ -302,6 +367,13 @@ impl Client {
             Way::Tcp(remote) => remote.mark(request),
         }
     }
+}
+
+/// What was answered.
+struct Answer {
+    status: StatusCode,
+    tag: Option<String>,
+    body: Bytes,
 }
 
 type SendRequest = http1::SendRequest<Full<Bytes>>;

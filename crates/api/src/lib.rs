@@ -34,6 +34,7 @@ pub mod resize;
 pub mod space;
 pub mod state;
 pub mod tenants;
+pub mod terms;
 pub mod top;
 pub mod trace;
 pub mod trouble;

@@ -58,6 +58,11 @@ pub struct PolicyChange {
 }
 
 impl PolicyChange {
+    /// That of one disk's row.
+    pub fn of_disk(record: &DiskRecord) -> PolicyChange {
+        PolicyChange { disks: vec![record.clone()], ..PolicyChange::default() }
+    }
+
     /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
         *self == PolicyChange::default()

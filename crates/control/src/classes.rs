@@ -4,6 +4,8 @@
 use super::disks::check_policy;
 use super::server_policy::next_epoch;
 use super::{Control, ControlError, DiskEntry, Model};
+use crate::configuration::Thing;
+use crate::terms::in_earnest;
 use headgate_api::classes::{Class, ClassPut};
 use headgate_api::types::{Changed, Force};
 use headgate_catalog::PolicyChange;
@@ -251,7 +253,7 @@ impl Control {
     /// then.
     pub fn set_class(&self, name: &Name, put: ClassPut) -> Result<Changed<Class>, ControlError> {
         let force = put.force;
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog_for(&Thing::Class(name.clone()))?;
         let (change, mut judged) = {
             let model = self.model();
             let owner = model.classes.get(name).and_then(|class| class.applied_by.clone());
@@ -261,6 +263,7 @@ impl Control {
             let judged = self.judge_promises(&model, &change, force)?;
             (change, judged)
         };
+        in_earnest(|| judged.as_dry_run(self.would(&change, &judged.warnings)))?;
         self.put_policies(&mut **catalog, &change)?;
         drop(catalog);
         judged.warnings.extend(self.warn_of_class(&change));
@@ -307,7 +310,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::Missing`], or [`ControlError::ClassInUse`] without force.
     pub fn remove_class(&self, name: &Name, force: Force) -> Result<(), ControlError> {
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog_for(&Thing::Class(name.clone()))?;
         let change = {
             let model = self.model();
             model.class(name)?;
@@ -321,6 +324,7 @@ impl Control {
             }
             model.change_without(name)?
         };
+        in_earnest(|| self.would(&change, &[]))?;
         self.put_policies(&mut **catalog, &change)
     }
 }

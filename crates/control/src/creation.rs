@@ -8,16 +8,19 @@ use super::placing::Predecessor;
 use super::remote::Found;
 use super::workers::Ticket;
 use super::{Control, ControlError, DiskEntry, Model, Service, crash};
+use crate::configuration::{Thing, of_disk, tell};
 use crate::leases::{Before, Eviction};
 use crate::new_disk::NewDisk;
+use crate::terms::{self, Run, in_earnest};
 use headgate_api::placement::Created;
+use headgate_api::terms::DryRun;
 use headgate_api::types::{Disk, DiskCreate};
 use headgate_model::{
     Backend, DiskRecord, DiskSettings, DiskState, Name, Origin, PlannedRecord, PolicyPart,
 };
 use headgate_placement::Placement;
 use headgate_units::Bytes;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
@@ -194,7 +197,9 @@ impl Control {
                         Some(target) => control.find_export(target, &request)?,
                         None => None,
                     };
-                    creation.lease = control.hold_device(&request, ticket)?;
+                    if terms::run() == Run::Real {
+                        creation.lease = control.hold_device(&request, ticket)?;
+                    }
                     let size = control.size_of_device(&request)?;
                     (
                         control.plan(creation, request, Content::Storage, found.as_ref(), size)?,
@@ -220,6 +225,7 @@ impl Control {
         ticket.step(format!("looking for the space of disk '{}'", record.name));
         self.look_at_space(&record.datastore);
         warnings.extend(self.check_overcommit(&record)?);
+        self.end_dry_creation(&record, directory.as_deref(), &warnings)?;
         self.hold(&record.name, &backend, Before::New, Eviction::Never, ticket)?;
         creation.lease = Some(backend.clone());
         if let Some(directory) = directory {
@@ -264,6 +270,23 @@ impl Control {
         Ok(Created { now, warnings, placement_chosen })
     }
 
+    /// A dry run ends here, once no image is in the way.
+    fn end_dry_creation(
+        &self,
+        record: &DiskRecord,
+        directory: Option<&Path>,
+        warnings: &[String],
+    ) -> Result<(), ControlError> {
+        if let (Run::Dry, Some(directory)) = (terms::run(), directory) {
+            images::check_vacant(directory, &record.name)?;
+        }
+        in_earnest(|| {
+            let made = tell(&Thing::Disk(record.name.clone()), None, Some(&of_disk(record)));
+            let (changes, warnings) = (made.into_iter().collect(), warnings.to_vec());
+            DryRun { changes, warnings, ..DryRun::default() }
+        })
+    }
+
     /// Acquires the lease of a disk on a block device before the device is opened for its size:
     /// while another host holds the device, it must not be touched. Returns the backend, if
     /// there is one.
@@ -299,7 +322,7 @@ impl Control {
     }
 
     /// Checks everything about a new disk that can be checked before anything is made, and puts it
-    /// into catalog and model.
+    /// into catalog and model: not in a dry run.
     pub(crate) fn plan(
         &self,
         mut creation: Creation,
@@ -318,10 +341,12 @@ impl Control {
                 }
                 self.plan_disk(&model, request, content, found, device)?
             };
-            catalog.insert_disk(&record)?;
+            if terms::run() == Run::Real {
+                catalog.insert_disk(&record)?;
+            }
             Ok((record, backend, warnings))
         })();
-        if let Ok((record, ..)) = &inserted {
+        if let (Ok((record, ..)), Run::Real) = (&inserted, terms::run()) {
             creation.row = Row::Inserted;
             let entry = DiskEntry { record: record.clone(), service: Service::Creating };
             self.model_mut().disks.insert(record.name.clone(), entry);

@@ -3,11 +3,15 @@ use super::window_views::patched_window;
 use super::{
     Control, ControlError, DatastoreEntry, Service, capacity, images, meaningless, remote, stripes,
 };
+use crate::configuration::Thing;
 use crate::tenants::groups::WhatIf;
+use crate::terms::in_earnest;
 use headgate_api::placement::DatastorePlacementPatch;
+use headgate_api::terms::DryRun;
 use headgate_api::trace::TracePart;
 use headgate_api::types::{Change, Changed, Datastore, DatastorePatch};
 use headgate_api::windows::WindowPatch;
+use headgate_catalog::PolicyChange;
 use headgate_devices::layer::LayerSpecError;
 use headgate_devices::{LayerSpec, ModelSpec};
 use headgate_events::Entry;
@@ -67,7 +71,7 @@ pub(super) fn check_batch(text: &str, scheduler: Scheduler) -> Result<Batch, Con
 
 /// Changes of a datastore; `None` keeps a setting.
 #[derive(Debug, Default)]
-struct Update {
+pub(super) struct Update {
     queue_depth: Option<u32>,
     capacity: Option<Option<Capacity>>,
     plug: Option<Nanos>,
@@ -79,6 +83,73 @@ struct Update {
     persistent_reservations: Option<PersistentReservations>,
     add_servers: Vec<String>,
     connections: Option<u8>,
+}
+
+impl Update {
+    /// What a patch says.
+    ///
+    /// # Errors
+    /// When a value is out of range.
+    pub(super) fn of(patch: DatastorePatch) -> Result<Update, ControlError> {
+        let capacity = match patch.capacity {
+            Change::Keep => None,
+            Change::Remove => Some(None),
+            Change::Set(iops) => Some(Some(Capacity { iops, source: CapacitySource::Set })),
+        };
+        Ok(Update {
+            queue_depth: patch.queue_depth,
+            capacity,
+            plug: patch.plug_ns.map(check_plug).transpose()?,
+            batch: patch.batch,
+            window: patch.window,
+            placement: patch.placement,
+            found: None,
+            layers: patch.layers.as_deref().map(check_layers).transpose()?,
+            persistent_reservations: patch.persistent_reservations,
+            add_servers: patch.add_servers,
+            connections: patch.connections,
+        })
+    }
+}
+
+/// A datastore after these changes, as far as its record alone says whether they make sense.
+pub(super) fn updated(
+    mut record: DatastoreRecord,
+    update: Update,
+) -> Result<DatastoreRecord, ControlError> {
+    let overcommit = update.placement.overcommit;
+    meaningless::check_settings(update.plug, record.scheduler, overcommit, &record.backend)?;
+    if let Some(depth) = update.queue_depth {
+        record.queue_depth = check_depth(depth)?;
+    }
+    if let Some(plug) = update.plug {
+        record.plug = plug;
+    }
+    record.batch = match update.batch {
+        Change::Keep => record.batch,
+        Change::Remove => None,
+        Change::Set(text) => Some(check_batch(&text, record.scheduler)?),
+    };
+    if let Some(layers) = update.layers {
+        record.layers = layers;
+    }
+    if let Some(mode) = update.persistent_reservations {
+        record.backend = with_reservations(record.backend, mode)?;
+    }
+    if !update.add_servers.is_empty() {
+        record.backend = stripes::with_servers(record.backend, &update.add_servers)?;
+    }
+    if let Some(number) = update.connections {
+        record.backend = remote::with_connections(record.backend, number)?;
+    }
+    record.placement = update.placement.apply(record.placement);
+    record.window = patched_window(update.window, record.window)?;
+    record.window.found = update.found.or(record.window.found);
+    record.capacity = match update.capacity {
+        Some(capacity) => capacity.or_else(|| capacity::from_model(&record)),
+        None => capacity::current(&record),
+    };
+    Ok(record)
 }
 
 pub(super) fn metadata(path: &Path, what: &str) -> Result<fs::Metadata, ControlError> {
@@ -140,39 +211,7 @@ impl Control {
         name: &Name,
         patch: DatastorePatch,
     ) -> Result<Changed<Datastore>, ControlError> {
-        let capacity = match patch.capacity {
-            Change::Keep => None,
-            Change::Remove => Some(None),
-            Change::Set(iops) => Some(Some(Capacity { iops, source: CapacitySource::Set })),
-        };
-        let plug = patch.plug_ns.map(check_plug).transpose()?;
-        let layers = patch.layers.as_deref().map(check_layers).transpose()?;
-        let DatastorePatch {
-            queue_depth,
-            batch,
-            window,
-            placement,
-            persistent_reservations,
-            add_servers,
-            connections,
-            ..
-        } = patch;
-        self.update_datastore(
-            name,
-            Update {
-                queue_depth,
-                capacity,
-                plug,
-                batch,
-                window,
-                placement,
-                found: None,
-                layers,
-                persistent_reservations,
-                add_servers,
-                connections,
-            },
-        )
+        self.update_datastore(name, Update::of(patch)?)
     }
 
     /// Stores what calibration measured.
@@ -246,44 +285,12 @@ impl Control {
         update: Update,
     ) -> Result<Changed<Datastore>, ControlError> {
         self.check_new_board(name, update.window.clone())?;
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog_for(&Thing::Datastore(name.clone()))?;
         let before = self.model().datastore(name)?.clone();
-        let mut record = before.record.clone();
-        let overcommit = update.placement.overcommit;
-        let scheduler = record.scheduler;
-        meaningless::check_settings(update.plug, scheduler, overcommit, &record.backend)?;
-        if let Some(depth) = update.queue_depth {
-            record.queue_depth = check_depth(depth)?;
-        }
-        if let Some(plug) = update.plug {
-            record.plug = plug;
-        }
-        record.batch = match update.batch {
-            Change::Keep => record.batch,
-            Change::Remove => None,
-            Change::Set(text) => Some(check_batch(&text, record.scheduler)?),
-        };
-        if let Some(layers) = update.layers {
-            record.layers = layers;
-        }
-        if let Some(mode) = update.persistent_reservations {
-            record.backend = with_reservations(record.backend, mode)?;
-        }
-        if !update.add_servers.is_empty() {
-            record.backend = stripes::with_servers(record.backend, &update.add_servers)?;
-        }
-        if let Some(number) = update.connections {
-            record.backend = remote::with_connections(record.backend, number)?;
-        }
-        record.placement = update.placement.apply(record.placement);
-        record.window = patched_window(update.window, record.window)?;
-        record.window.found = update.found.or(record.window.found);
+        let record = updated(before.record.clone(), update)?;
         self.check_window(&record)?;
         self.model().check_groups(&record, WhatIf::default())?;
-        record.capacity = match update.capacity {
-            Some(capacity) => capacity.or_else(|| capacity::from_model(&record)),
-            None => capacity::current(&record),
-        };
+        in_earnest(|| self.would_update(&record))?;
         catalog.update_datastore(&record)?;
         if before.service == Service::Serving
             && let Err(e) = self.bring_into_force(&before.record, &record)
@@ -295,19 +302,37 @@ impl Control {
         let entry = DatastoreEntry { record, ..before };
         model.datastores.insert(name.clone(), entry.clone());
         let now = self.view_datastore(&model, &entry);
-        let mut warnings = self.window_warnings(&entry.record);
+        let warnings = self.warnings_of_datastore(&entry.record, &now);
+        Ok(Changed { now, warnings })
+    }
+
+    /// What an operator may not have intended of a datastore as it is set.
+    fn warnings_of_datastore(&self, record: &DatastoreRecord, now: &Datastore) -> Vec<String> {
+        let mut warnings = self.window_warnings(record);
         if now.capacity.is_none() {
-            warnings.push(unknown_capacity(&entry.record));
+            warnings.push(unknown_capacity(record));
         }
-        warnings.extend(capacity::warning(&entry.record));
+        warnings.extend(capacity::warning(record));
         if now.overbooked_iops > 0 {
             warnings.push(format!(
-                "datastore '{name}' is overbooked by {} IOPS: when all its disks are busy, reservations are missed in \
+                "datastore '{}' is overbooked by {} IOPS: when all its disks are busy, reservations are missed in \
                  proportion",
-                now.overbooked_iops
+                record.name, now.overbooked_iops
             ));
         }
-        Ok(Changed { now, warnings })
+        warnings
+    }
+
+    /// What would be of a datastore with this record.
+    fn would_update(&self, record: &DatastoreRecord) -> DryRun {
+        let model = self.model();
+        let change = PolicyChange { datastores: vec![record.clone()], ..PolicyChange::default() };
+        let after = model.after(&change);
+        let then = after.datastores.get(&record.name);
+        let then = then.map(|entry| self.view_datastore(&after, entry));
+        let warnings = then.map(|then| self.warnings_of_datastore(record, &then));
+        let changes = model.told(&change);
+        DryRun { changes, warnings: warnings.unwrap_or_default(), ..DryRun::default() }
     }
 
     pub(super) fn bring_into_force(
@@ -350,7 +375,8 @@ impl Control {
     /// # Errors
     /// [`ControlError::HasDisks`], [`ControlError::HasRemoved`].
     pub fn remove_datastore(&self, name: &Name) -> Result<(), ControlError> {
-        let mut catalog = self.catalog();
+        let thing = Thing::Datastore(name.clone());
+        let mut catalog = self.catalog_for(&thing)?;
         let entry = {
             let model = self.model();
             let entry = model.datastore(name)?.clone();
@@ -380,6 +406,7 @@ impl Control {
             }
             entry
         };
+        in_earnest(|| self.would_go(&thing))?;
         catalog.delete_datastore(name)?;
         if entry.service == Service::Serving {
             self.windows.forget(name);

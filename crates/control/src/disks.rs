@@ -5,11 +5,16 @@ use super::error::because;
 use super::remote;
 use super::server_policy::next_epoch;
 use super::workers::Ticket;
-use super::{Control, ControlError, DatastoreEntry, Model, Service, flash, images, size};
+use super::{
+    Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, flash, images, size,
+};
+use crate::configuration::Thing;
 use crate::leases::{Before, Eviction};
 use crate::new_disk::NewDisk;
 use crate::tenants::groups::{Member, WhatIf};
+use crate::terms::{self, Run, in_earnest};
 use headgate_api::types::{Change, Changed, Disk, DiskCreate, DiskPatch, Force};
+use headgate_catalog::PolicyChange;
 use headgate_model::Name;
 use headgate_model::RemoteDisk;
 use headgate_model::{
@@ -420,7 +425,7 @@ impl Control {
     /// When there is none of this name, the values contradict each other, the reservation does not
     /// fit, or the shard does not confirm; the disk is as it was then.
     pub fn set_disk(&self, name: &Name, patch: DiskPatch) -> Result<Changed<Disk>, ControlError> {
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog_for(&Thing::Disk(name.clone()))?;
         let (before, record, mut warnings) = {
             let model = self.model();
             let before = model.disk(name)?.clone();
@@ -454,6 +459,8 @@ impl Control {
             }
             (before, record, warnings)
         };
+        self.check_writes_change(&before, &record)?;
+        in_earnest(|| self.would(&PolicyChange::of_disk(&record), &warnings))?;
         if (before.record.writes, record.writes) == (Writes::Refused, Writes::Allowed) {
             self.forget_snapshot(name);
         }
@@ -480,6 +487,23 @@ impl Control {
             warnings.extend(self.announce(&self.model().disk(name)?.record.clone()));
         }
         Ok(Changed { now: self.disk(name)?, warnings })
+    }
+
+    /// Of a dry run: that no client was told that it may write, or may not. A real one asks the
+    /// shard, which then keeps new ones away.
+    fn check_writes_change(
+        &self,
+        before: &DiskEntry,
+        now: &DiskRecord,
+    ) -> Result<(), ControlError> {
+        let is_asked = before.service == Service::Serving && before.record.writes != now.writes;
+        if !is_asked || terms::run() == Run::Real {
+            return Ok(());
+        }
+        match self.live()?.get(&now.name).map_or(0, |live| live.clients) {
+            0 => Ok(()),
+            clients => Err(writes_in_use(&now.name, clients)),
+        }
     }
 
     /// Hands what is new of a serving disk to its shard: whether clients may write, its policy, and

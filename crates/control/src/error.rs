@@ -1,4 +1,5 @@
 use crate::workers::{Hang, NotDone};
+use headgate_api::terms::DryRun;
 use headgate_catalog::CatalogError;
 use headgate_cluster::fence::Refusal;
 use headgate_cluster::lease::LeaseError;
@@ -18,6 +19,10 @@ pub enum ErrorKind {
     Missing,
     /// The request conflicts with the daemon's state.
     Conflict,
+    /// The object is not what whoever asks has seen.
+    Stale,
+    /// Nothing failed: a dry run ended where the change would have begun.
+    DryRun,
     /// Storage, catalog or engine failed.
     Failed,
 }
@@ -51,6 +56,17 @@ fn way_out(disk: &Name, datastore: &Name, device: &Path, refusal: &Refusal) -> S
 /// Why an operation failed.
 #[derive(Debug, Error)]
 pub enum ControlError {
+    /// The change was to be of something else than what is there.
+    #[error("{error}")]
+    Changed {
+        /// What has changed since.
+        error: String,
+        /// What to do.
+        hint: String,
+    },
+    /// A dry run passed all checks, and would have changed this.
+    #[error("this is a dry run: nothing was changed")]
+    Dry(Box<DryRun>),
     /// A field has an invalid value.
     #[error("{error}")]
     Invalid {
@@ -337,6 +353,17 @@ impl ControlError {
         }
     }
 
+    /// A dry run with more to be said of it.
+    pub(super) fn with_warnings(self, warnings: &[String]) -> ControlError {
+        match self {
+            ControlError::Dry(mut run) => {
+                run.warnings.extend_from_slice(warnings);
+                ControlError::Dry(run)
+            }
+            other => other,
+        }
+    }
+
     /// An operation of a daemon that is about to end.
     pub(super) fn stopping() -> ControlError {
         ControlError::Busy {
@@ -358,6 +385,8 @@ impl ControlError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             ControlError::Invalid { .. } | ControlError::Malformed(_) => ErrorKind::Invalid,
+            ControlError::Changed { .. } => ErrorKind::Stale,
+            ControlError::Dry(_) => ErrorKind::DryRun,
             ControlError::Missing { .. }
             | ControlError::NotRemoved { .. }
             | ControlError::Catalog(CatalogError::Missing { .. }) => ErrorKind::Missing,
@@ -505,7 +534,9 @@ impl ControlError {
                 "ask for less, use another datastore, enlarge the file system, or allow more with \
                  'headgate datastore set {datastore} --overcommit RATIO'"
             )),
-            ControlError::Busy { hint, .. } => Some(hint.clone()),
+            ControlError::Busy { hint, .. } | ControlError::Changed { hint, .. } => {
+                Some(hint.clone())
+            }
             ControlError::NoPlace { .. } => Some(
                 "make room, add a datastore, ask for less, or name one with --datastore".into(),
             ),

@@ -179,11 +179,24 @@ pub(super) fn create(
         }
         Err(e) => {
             remove_file(&unfinished)?;
-            let mut error = failed("create", &path)(e);
-            error.hint = Some(way_out(&path, disk));
-            Err(error)
+            Err(in_the_way(&path, disk, e))
         }
     }
+}
+
+/// That no image of this name is there, which [`create`] would refuse.
+pub(super) fn check_vacant(directory: &Path, disk: &Name) -> Result<(), PlaneError> {
+    let path = image_path(directory, disk);
+    match is_taken(&path) {
+        true => Err(in_the_way(&path, disk, rustix::io::Errno::EXIST.into())),
+        false => Ok(()),
+    }
+}
+
+fn in_the_way(path: &Path, disk: &Name, e: io::Error) -> PlaneError {
+    let mut error = failed("create", path)(e);
+    error.hint = Some(way_out(path, disk));
+    error
 }
 
 /// Removes the image of a disk, and what an unfinished creation left.

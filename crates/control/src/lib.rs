@@ -20,6 +20,7 @@ mod changed_blocks;
 mod classes;
 mod clock;
 mod conditions;
+pub mod configuration;
 mod copies;
 mod copying;
 mod crash;
@@ -87,6 +88,7 @@ mod takeover;
 mod takeover_tests;
 mod targets;
 mod tenants;
+pub mod terms;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -207,6 +209,8 @@ pub struct Control {
     samples: Arc<Samples>,
     service: latency_admission::ServiceRecords,
     volumes: volume_watch::Volumes,
+    /// Configurations that somebody has looked at.
+    shown: terms::Shown,
     /// What other hosts do on the storage of datastores.
     foreign: RwLock<Foreign>,
     records: Option<records::Records>,
@@ -262,10 +266,10 @@ impl Control {
         patience: Duration,
         work: impl FnOnce(&Control, &Ticket) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, ControlError> {
-        let me = self.me.clone();
+        let (me, terms) = (self.me.clone(), terms::current());
         let outcome = self.workers.run(datastore, doing, patience, move |ticket| {
             let me = me.upgrade().ok_or_else(ControlError::stopping)?;
-            work(&me, ticket)
+            terms::under(terms, || work(&me, ticket))
         });
         outcome.unwrap_or_else(|e| Err(ControlError::not_done(datastore, e)))
     }

@@ -3,8 +3,11 @@
 use super::hangs::Facts;
 use super::history_views::{datastore_model, hour_view};
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, flash};
+use crate::configuration::{Thing, of_rules, tell};
+use crate::terms::in_earnest;
 use headgate_api::history::DatastoreHour;
 use headgate_api::placement::{AdviceReport, DatastoreModel, ModelPoint, Outside, PoolAdvice};
+use headgate_api::terms::DryRun;
 use headgate_history::{Learnt, wall_clock};
 use headgate_model::Backend;
 use headgate_model::Lookback;
@@ -398,19 +401,29 @@ impl Control {
         let warn = |disk| {
             format!("there is no disk '{disk}' yet: the rule counts for it once it is there")
         };
-        let warnings = missing.into_iter().map(warn).collect();
-        let mut catalog = self.catalog();
+        let warnings: Vec<String> = missing.into_iter().map(warn).collect();
+        let mut catalog = self.catalog_for(&Thing::Rules)?;
         let before = self.rules().automatic;
         let asked = rules.automatic;
         rules.automatic = match asked.mode == before.mode {
             true => Automatic { since: before.since, stopped: before.stopped, ..asked },
             false => asked.set(wall_clock()),
         };
+        in_earnest(|| self.would_rule(&rules, &warnings))?;
         catalog.put_rules(&rules)?;
         self.model_mut().rules = rules;
         drop(catalog);
         self.forget_what_was_asked();
         Ok(warnings)
+    }
+}
+
+impl Control {
+    /// What these rules would change of those that are.
+    pub(crate) fn would_rule(&self, rules: &Rules, warnings: &[String]) -> DryRun {
+        let [was, is] = [&self.model().rules, rules].map(of_rules);
+        let changes = tell(&Thing::Rules, Some(&was), Some(&is)).into_iter().collect();
+        DryRun { changes, warnings: warnings.to_vec(), ..DryRun::default() }
     }
 }
 

@@ -6,6 +6,7 @@ use super::disks::{check_policy, policy_warnings};
 use super::{Control, ControlError, Model, Service, crash};
 use crate::tenants::check_group_policy;
 use headgate_api::apply::PromisesOn;
+use headgate_api::terms::DryRun;
 use headgate_api::types::Force;
 use headgate_catalog::{Catalog, PolicyChange};
 use headgate_model::{DatastoreRecord, DiskRecord, Name, PlannedRecord, Policy};
@@ -21,9 +22,16 @@ pub(super) struct Judged {
     pub(super) promises: Vec<PromisesOn>,
 }
 
+impl Judged {
+    /// A dry run, with what would be promised.
+    pub(super) fn as_dry_run(&self, run: DryRun) -> DryRun {
+        DryRun { promises: self.promises.clone(), ..run }
+    }
+}
+
 impl Model {
     /// What is known once a change is made, as far as promises go.
-    fn after(&self, change: &PolicyChange) -> Model {
+    pub(super) fn after(&self, change: &PolicyChange) -> Model {
         let mut after = Model {
             datastores: self.datastores.clone(),
             disks: self.disks.clone(),
@@ -253,10 +261,10 @@ impl Control {
         catalog.change_policies(change)?;
         crash::point("policies written down");
         let after = self.model().after(change);
-        let in_force = self.put_all_in_force(&undo.disks, &change.disks).and_then(|()| {
-            self.put_groups(&after).inspect_err(|_| {
-                if let Err(error) = self.put_all_in_force(&change.disks, &undo.disks) {
-                    error!(%error, "policies are not what they were before a change that failed");
+        let in_force = self.put_stores_in_force(&undo, change).and_then(|()| {
+            self.put_disks_and_groups_in_force(&undo, change, &after).inspect_err(|_| {
+                if let Err(error) = self.put_stores_in_force(change, &undo) {
+                    error!(%error, "datastores are not what they were before a change that failed");
                 }
             })
         });
@@ -268,6 +276,47 @@ impl Control {
         // A disk that was opened meanwhile went by what was known then.
         if let Err(error) = self.put_groups_now() {
             error!(%error, "groups of disks are not what is known");
+        }
+        Ok(())
+    }
+
+    fn put_disks_and_groups_in_force(
+        &self,
+        undo: &PolicyChange,
+        change: &PolicyChange,
+        after: &Model,
+    ) -> Result<(), ControlError> {
+        self.put_all_in_force(&undo.disks, &change.disks)?;
+        self.put_groups(after).inspect_err(|_| {
+            if let Err(error) = self.put_all_in_force(&change.disks, &undo.disks) {
+                error!(%error, "policies are not what they were before a change that failed");
+            }
+        })
+    }
+
+    /// Hands what is new of datastores to their shards. Where one does not confirm, those before it
+    /// have again what they had.
+    fn put_stores_in_force(
+        &self,
+        before: &PolicyChange,
+        now: &PolicyChange,
+    ) -> Result<(), ControlError> {
+        let serves = |store: &DatastoreRecord| {
+            let model = self.model();
+            let entry = model.datastores.get(&store.name);
+            entry.is_some_and(|entry| entry.service == Service::Serving)
+        };
+        let pairs = before.datastores.iter().zip(&now.datastores);
+        let pairs: Vec<_> = pairs.filter(|(old, _)| serves(old)).collect();
+        for (at, (old, new)) in pairs.iter().enumerate() {
+            let Err(e) = self.bring_into_force(old, new) else { continue };
+            // What it took of it goes, too.
+            for (old, new) in pairs[..=at].iter().rev() {
+                if let Err(error) = self.bring_into_force(new, old) {
+                    error!(datastore = %old.name, %error, "its settings are not what they were");
+                }
+            }
+            return Err(e.into());
         }
         Ok(())
     }

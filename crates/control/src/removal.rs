@@ -1,6 +1,8 @@
 //! Removes disks: their content is kept for a while, given to another host, or deleted.
 
+use crate::configuration::Thing;
 use crate::disks::being_created;
+use crate::terms::in_earnest;
 use crate::workers::Ticket;
 use crate::{Control, ControlError, DiskEntry, Service, crash, images};
 use headgate_api::types::{Force, ImageFate};
@@ -39,6 +41,9 @@ impl Control {
         self.on_storage(&datastore, doing, patience, move |control, ticket| {
             // It may have changed since.
             let (entry, backend) = control.removable(&disk, force, image)?;
+            let thing = Thing::Disk(disk.clone());
+            drop(control.catalog_for(&thing)?);
+            in_earnest(|| control.would_go(&thing))?;
             match image {
                 ImageFate::Keep => control.give_up_disk(&disk, &entry, ticket),
                 ImageFate::Remove => {
@@ -93,11 +98,18 @@ impl Control {
         if entry.service == Service::Serving {
             ticket.rest(|| self.plane.close_disk(name, self.options.patience))?;
         }
-        let forgotten = self.catalog().delete_disk(name);
+        let forgotten = self
+            .catalog_for(&Thing::Disk(name.clone()))
+            .and_then(|mut catalog| Ok(catalog.delete_disk(name)?));
         if let Err(e) = forgotten {
-            let reason = "it was to be left to other hosts, and the catalog failed".into();
+            let why = if let ControlError::Changed { .. } = e {
+                "it was changed"
+            } else {
+                "the catalog failed"
+            };
+            let reason = format!("it was to be left to other hosts, and {why}");
             self.set_service(name, Service::Failed(reason));
-            return Err(e.into());
+            return Err(e);
         }
         self.leases.release(name);
         ticket.rest(|| self.give_labels_back(&entry.record));
@@ -135,7 +147,7 @@ impl Control {
     /// Writes down that a disk is being removed, by its record of now: it may have been changed
     /// while its lease was waited for.
     fn begin_removal(&self, name: &Name, keep: Option<&RemovedId>) -> Result<(), ControlError> {
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog_for(&Thing::Disk(name.clone()))?;
         let now = self.model().disk(name)?.record.clone();
         let moving = keep.map(|id| RemovedRecord {
             id: id.clone(),

@@ -5,12 +5,15 @@
 //! the disk's, whatever the row says, and a crash leaves one of the two.
 
 use crate::new_disk::NewDisk;
+use crate::terms::{self, Run, in_earnest};
 use crate::workers::Ticket;
 use crate::{
     Control, ControlError, DiskEntry, Model, Service, block_device, crash, flash, images, size,
 };
 use headgate_api::resize::{DiskResize, Shrink};
+use headgate_api::terms::DryRun;
 use headgate_api::types::{Changed, Disk, Force};
+use headgate_catalog::PolicyChange;
 use headgate_mirror::Operation;
 use headgate_model::{Backend, CutOff, DiskRecord, DiskState, Name, NotResized};
 use headgate_units::Bytes;
@@ -194,11 +197,13 @@ impl Control {
                     "a larger size, or --shrink beside it",
                 ));
             }
-            false => None,
+            false => self.check_no_clients_of_smaller(&record, size).map(|()| None)?,
         };
+        let warnings: Vec<String> = warning.into_iter().collect();
         self.begin_resize(&record, size, ticket, |model, now, larger| {
             self.check_growth(model, now, larger)
-        })?;
+        })
+        .map_err(|e| e.with_warnings(&warnings))?;
         crash::point("resize written down");
         let resized = self.plane.resize_disk(name, size, cut_off);
         crash::point("image resized");
@@ -211,7 +216,30 @@ impl Control {
             Err(_) => warn!(disk = %name, "its image has another size than the disk has"),
         }
         resized.map_err(|refusal| not_resized(&record, refusal))?;
-        Ok(warning.into_iter().collect())
+        Ok(warnings)
+    }
+
+    /// Of a dry run: that no client uses what would be cut off. A real one asks the shard.
+    fn check_no_clients_of_smaller(
+        &self,
+        record: &DiskRecord,
+        size: Bytes,
+    ) -> Result<(), ControlError> {
+        if terms::run() == Run::Real || size >= record.size {
+            return Ok(());
+        }
+        match self.live()?.get(&record.name).map_or(0, |live| live.clients) {
+            0 => Ok(()),
+            clients => Err(not_resized(record, NotResized::Clients(clients))),
+        }
+    }
+
+    /// What would be of a disk with this size.
+    fn would_have_size(&self, resizing: &DiskRecord, size: Bytes) -> DryRun {
+        let then = DiskRecord { size, ..resizing.clone() };
+        let policy = self.model().policy_of(&then);
+        let then = crate::classes::with_policy(then, policy);
+        self.would(&PolicyChange::of_disk(&then), &[])
     }
 
     /// The size of a disk's image, and what it is called. Where there is none, the disk's.
@@ -274,6 +302,7 @@ impl Control {
             }
             resizing
         };
+        in_earnest(|| self.would_have_size(&resizing, size))?;
         if !ticket.commit() {
             return Err(ControlError::Cut {
                 name: record.datastore.clone(),

@@ -99,6 +99,7 @@ impl Control {
             leases,
             samples,
             service: Default::default(),
+            shown: crate::terms::Shown::default(),
             volumes: Default::default(),
             foreign: Default::default(),
             records,

@@ -397,6 +397,7 @@ impl DataPlane for MemoryPlane {
     }
 
     fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError> {
+        self.wait_if_held("set_policy");
         self.run("set_policy", |s| s.disks.get_mut(disk).unwrap().policy = *policy)
     }
 

@@ -1,6 +1,8 @@
 //! Virtual machines: the disks that belong to them, and their priority settings.
 
 use super::{Control, ControlError, DiskEntry, Model, Service, sockets};
+use crate::configuration::Thing;
+use crate::terms::in_earnest;
 use headgate_api::priorities::{Priorities, VmPatch, VmSockets};
 use headgate_api::types::{Changed, Disk, Vm};
 use headgate_catalog::PolicyChange;
@@ -118,7 +120,7 @@ impl Control {
     /// # Errors
     /// When a value makes no sense, or a shard does not confirm; everything is as it was then.
     pub fn set_vm(&self, name: &Name, patch: &VmPatch) -> Result<Changed<Vm>, ControlError> {
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog_for(&Thing::Vm(name.clone()))?;
         let (before, record, warnings) = {
             let model = self.model();
             let before = model.vms.get(name).cloned();
@@ -134,7 +136,9 @@ impl Control {
             }
             let mut warnings = warnings(&model, name, &record.priorities);
             let change = PolicyChange { vms: vec![record.clone()], ..PolicyChange::default() };
-            warnings.extend(self.judge_promises(&model, &change, patch.force)?.warnings);
+            let judged = self.judge_promises(&model, &change, patch.force)?;
+            warnings.extend(judged.warnings.iter().cloned());
+            in_earnest(|| judged.as_dry_run(self.would(&change, &warnings)))?;
             (before, record, warnings)
         };
         catalog.put_vm(&record)?;
@@ -163,11 +167,12 @@ impl Control {
     /// confirm; everything is as it was then.
     pub fn reset_vm(&self, name: &Name) -> Result<(), ControlError> {
         self.vm(name)?;
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog_for(&Thing::Vm(name.clone()))?;
         let Some(before) = self.model().vms.get(name).cloned() else { return Ok(()) };
-        self.put_in_force(&VmRecord::unset(name.clone()))?;
         let gone_vms = vec![name.clone()];
         let change = PolicyChange { gone_vms, ..PolicyChange::default() };
+        in_earnest(|| self.would(&change, &[]))?;
+        self.put_in_force(&VmRecord::unset(name.clone()))?;
         self.put_policies(&mut **catalog, &change).inspect_err(|_| self.put_back_vm(&before))
     }
 

@@ -1,6 +1,8 @@
 //! Moves without an operator.
 
 use super::state::{Advised, Run};
+use crate::configuration::Thing;
+use crate::terms::in_earnest;
 use crate::{Control, ControlError};
 use headgate_api::balance::{AutomaticPatch, BalanceBy};
 use headgate_api::placement::{AdviceReport, MoveFinding, MoveReview};
@@ -52,10 +54,11 @@ impl Control {
         &self,
         change: impl FnOnce(Automatic) -> Automatic,
     ) -> Result<Automatic, ControlError> {
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog_for(&Thing::Rules)?;
         let before = self.rules();
         let now = change(before.automatic.clone());
         let rules = Rules { automatic: now.clone(), ..before };
+        in_earnest(|| self.would_rule(&rules, &[]))?;
         catalog.put_rules(&rules)?;
         self.model_mut().rules = rules;
         drop(catalog);

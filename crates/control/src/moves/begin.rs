@@ -5,10 +5,13 @@ use super::watch::Watch;
 use crate::leases::{Before, Beside, LeaseLocation};
 use crate::moving::{Moving, Phase, Verdict};
 use crate::remote::Found;
+use crate::terms::in_earnest;
 use crate::workers::Ticket;
 use crate::{Control, ControlError, block_device, clock, crash, images, remote, targets};
 use headgate_api::moves::{DiskMigrate, Move};
+use headgate_api::terms::DryRun;
 use headgate_api::types::{Changed, DiskCreate, Force};
+use headgate_catalog::PolicyChange;
 use headgate_mirror::Side;
 use headgate_model::{Backend, DiskRecord, MoveOrder, MoveRecord, MoveStep, Name, Writes};
 use headgate_units::Bytes;
@@ -148,6 +151,7 @@ impl Control {
         ticket: &Ticket,
     ) -> Result<(Vec<String>, Watch), ControlError> {
         let plan = self.look_at_target(disk, request)?;
+        in_earnest(|| self.would_go_to(&request.to, disk, &plan.warnings))?;
         let (mut making, mut plan) = self.write_down(disk, request, plan)?;
         crash::point("move written down");
         self.hold_copy(disk, &plan.target, ticket)?;
@@ -172,6 +176,14 @@ impl Control {
         making.finish();
         info!(%disk, to = %request.to, "the disk is being moved");
         Ok((plan.warnings, Watch::new(self.me.clone(), disk.clone(), heard)))
+    }
+
+    /// What would be of a disk on another datastore.
+    fn would_go_to(&self, target: &Name, disk: &Name, warnings: &[String]) -> DryRun {
+        let record = self.model().disks.get(disk).map(|entry| entry.record.clone());
+        let Some(record) = record else { return DryRun::default() };
+        let then = DiskRecord { datastore: target.clone(), ..record };
+        self.would(&PolicyChange::of_disk(&then), warnings)
     }
 
     /// What only storage knows. Blocks.

@@ -9,6 +9,8 @@ pub(crate) mod quota;
 mod tests;
 
 use super::{Control, ControlError, GroupShares, GroupsOfMachines, Model};
+use crate::configuration::Thing;
+use crate::terms::in_earnest;
 use groups::{GroupKey, WhatIf};
 use headgate_api::tenants::{OnDatastore, Tenant, TenantPatch};
 use headgate_api::top::TopTenant;
@@ -138,7 +140,7 @@ impl Control {
         name: &Name,
         patch: &TenantPatch,
     ) -> Result<Changed<Tenant>, ControlError> {
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog_for(&Thing::Tenant(name.clone()))?;
         let (change, mut judged) = {
             let model = self.model();
             let before = model.tenants.get(name).cloned();
@@ -148,6 +150,7 @@ impl Control {
             let judged = self.judge_promises(&model, &change, patch.force)?;
             (change, judged)
         };
+        in_earnest(|| judged.as_dry_run(self.would(&change, &judged.warnings)))?;
         self.put_policies(&mut **catalog, &change)?;
         drop(catalog);
         let now = self.tenant(name)?;
@@ -160,7 +163,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::Missing`], or that virtual machines are its.
     pub fn remove_tenant(&self, name: &Name) -> Result<(), ControlError> {
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog_for(&Thing::Tenant(name.clone()))?;
         {
             let model = self.model();
             model.tenant(name)?;
@@ -179,6 +182,7 @@ impl Control {
         }
         let gone_tenants = vec![name.clone()];
         let change = PolicyChange { gone_tenants, ..PolicyChange::default() };
+        in_earnest(|| self.would(&change, &[]))?;
         self.put_policies(&mut **catalog, &change)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::edit::Edit;
 use super::error::ApiError;
+use super::terms;
 use super::what_if::WhatIfs;
 use crate::calibrate::Calibrator;
 use crate::fleet::Fleet;
@@ -60,6 +61,9 @@ impl App {
         &self,
         work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, ApiError> {
+        // The terms of the request go with it.
+        let (control, terms) = (self.control.clone(), terms::current());
+        let work = move || control.on_terms(terms, |_| work());
         match tokio::task::spawn_blocking(work).await {
             Ok(result) => Ok(result?),
             Err(e) => Err(ApiError::new(

@@ -49,7 +49,7 @@ impl Asked {
 }
 
 /// A part of a path as handlers get it.
-fn decoded(part: &str) -> String {
+pub(super) fn decoded(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
     while let [first, after @ ..] = rest {

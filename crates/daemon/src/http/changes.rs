@@ -10,6 +10,7 @@ use super::caller::{Known, Tenant};
 use super::edit::{BODY_MAX, Edit};
 use super::error::ApiError;
 use super::operations::Operation;
+use super::terms::DryRan;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -57,6 +58,10 @@ pub(super) async fn keep(State(app): State<App>, request: Request, next: Next) -
     let call = Call { by, asked, values: values(head.uri.query(), value) };
     let done = async move {
         let response = next.run(Request::from_parts(head, Body::from(body))).await;
+        // Nothing was changed, and nothing was to be.
+        if response.extensions().get::<DryRan>().is_some() {
+            return response;
+        }
         match response.status().is_success() {
             true => taken(&app, response, call).await,
             false => {

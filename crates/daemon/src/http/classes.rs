@@ -3,6 +3,7 @@
 use super::app::{Answer, App, Edited};
 use super::edit::Edit;
 use super::error::{ApiError, Body, Flags, Param};
+use super::terms::{self, DryRan};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
@@ -114,10 +115,17 @@ fn summary(applied: &Applied) -> Edit {
     (status = 200, body = Applied),
     (status = 409, body = ErrorBody, description = "what is promised does not fit"),
     (status = 422, body = ErrorBody, description = "documents contradict each other, or what there is"))))]
-pub(super) async fn apply(State(app): State<App>, Body(wanted): Body<Apply>) -> Edited<Applied> {
-    app.edit(move |control| {
-        let applied = control.apply(&wanted)?;
-        Ok((summary(&applied), applied))
-    })
-    .await
+pub(super) async fn apply(
+    State(app): State<App>,
+    Body(mut wanted): Body<Apply>,
+) -> Result<(Option<Extension<DryRan>>, Extension<Edit>, Json<Applied>), ApiError> {
+    wanted.dry_run |= terms::is_dry();
+    let dry = wanted.dry_run.then_some(Extension(DryRan));
+    let (edit, applied) = app
+        .edit(move |control| {
+            let applied = control.apply(&wanted)?;
+            Ok((summary(&applied), applied))
+        })
+        .await?;
+    Ok((dry, edit, applied))
 }

@@ -2,6 +2,7 @@
 
 use headgate_api::priorities::{Priorities, VmSockets};
 use headgate_api::types::Vm;
+use headgate_control::configuration;
 use headgate_model::{GroupPolicy, Name};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -59,9 +60,7 @@ impl Edit {
 
 /// The values of a view by their names. One that is no JSON has none.
 fn leaves<T: Serialize>(view: &T) -> BTreeMap<String, Value> {
-    let mut leaves = BTreeMap::new();
-    flatten("", serde_json::to_value(view).unwrap_or_default(), &mut leaves);
-    leaves
+    configuration::leaves(serde_json::to_value(view).unwrap_or_default())
 }
 
 /// What can be set of a virtual machine.
@@ -79,18 +78,6 @@ impl VmSettings<'_> {
     pub(super) fn of(vm: &Vm) -> VmSettings<'_> {
         let Vm { priorities, sockets, tenant, policy, .. } = vm;
         VmSettings { priorities, sockets, tenant, promised: policy }
-    }
-}
-
-/// Values by their names, the names of what is around them before theirs. Lists count as values.
-fn flatten(name: &str, value: Value, leaves: &mut BTreeMap<String, Value>) {
-    let Value::Object(fields) = value else {
-        leaves.insert(name.to_owned(), value);
-        return;
-    };
-    for (key, value) in fields {
-        let inner = if name.is_empty() { key } else { format!("{name}.{key}") };
-        flatten(&inner, value, leaves);
     }
 }
 

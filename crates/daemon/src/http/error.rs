@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use headgate_api::terms::DryRun;
 use headgate_api::types::ErrorBody;
 use headgate_control::{ControlError, ErrorKind};
 use serde::de::DeserializeOwned;
@@ -12,21 +13,34 @@ use serde::de::DeserializeOwned;
 #[derive(Debug)]
 pub struct ApiError {
     status: StatusCode,
-    body: ErrorBody,
+    body: Said,
+}
+
+/// What is said instead of what was asked for.
+#[derive(Debug)]
+enum Said {
+    Error(ErrorBody),
+    /// That it would have been done.
+    DryRun(Box<DryRun>),
 }
 
 impl ApiError {
     pub(super) fn new(status: StatusCode, error: impl Into<String>) -> ApiError {
-        ApiError { status, body: ErrorBody { error: error.into(), expected: None, hint: None } }
+        let body = ErrorBody { error: error.into(), expected: None, hint: None };
+        ApiError { status, body: Said::Error(body) }
     }
 
     pub(super) fn expected(mut self, expected: impl Into<String>) -> ApiError {
-        self.body.expected = Some(expected.into());
+        if let Said::Error(body) = &mut self.body {
+            body.expected = Some(expected.into());
+        }
         self
     }
 
     pub(super) fn hint(mut self, hint: impl Into<String>) -> ApiError {
-        self.body.hint = Some(hint.into());
+        if let Said::Error(body) = &mut self.body {
+            body.hint = Some(hint.into());
+        }
         self
     }
 }
@@ -37,18 +51,28 @@ impl From<ControlError> for ApiError {
             ErrorKind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             ErrorKind::Missing => StatusCode::NOT_FOUND,
             ErrorKind::Conflict => StatusCode::CONFLICT,
+            ErrorKind::Stale => StatusCode::PRECONDITION_FAILED,
+            ErrorKind::DryRun => StatusCode::OK,
             ErrorKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        ApiError {
-            status,
-            body: ErrorBody { error: e.to_string(), expected: e.expected(), hint: e.hint() },
-        }
+        let body = match e {
+            ControlError::Dry(run) => Said::DryRun(run),
+            e => Said::Error(ErrorBody {
+                error: e.to_string(),
+                expected: e.expected(),
+                hint: e.hint(),
+            }),
+        };
+        ApiError { status, body }
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (self.status, Json(self.body)).into_response()
+        match self.body {
+            Said::Error(body) => (self.status, Json(body)).into_response(),
+            Said::DryRun(run) => (self.status, Json(run)).into_response(),
+        }
     }
 }
 

@@ -29,6 +29,7 @@ mod scrape;
 mod server;
 mod tcp;
 mod tenants;
+mod terms;
 #[cfg(test)]
 mod testing;
 mod tokens;

@@ -6,6 +6,7 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 
 #[cfg(test)]
 mod tests {
+    use super::super::terms::document::OnTerms;
     use super::super::{
         balance, blame, classes, copies, events, fleet, moves, nodes, operations, owners, removed,
         reports, routes, scrape, what_if,
@@ -104,8 +105,8 @@ mod tests {
             scrape::metrics,
             routes::healthz,
         ),
-        components(schemas(headgate_api::types::ImageFate)),
-        modifiers(&Access)
+        components(schemas(headgate_api::types::ImageFate, headgate_api::terms::DryRun)),
+        modifiers(&Access, &OnTerms)
     )]
     struct Document;
 

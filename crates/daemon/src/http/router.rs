@@ -5,7 +5,7 @@ use super::error::ApiError;
 use super::operations::{self, Operation};
 use super::{
     balance, blame, classes, copies, events, fleet, moves, nodes, owners, removed, reports, routes,
-    scrape, tenants, what_if,
+    scrape, tenants, terms, what_if,
 };
 use axum::http::{StatusCode, Uri};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
@@ -19,6 +19,7 @@ pub fn router(app: App) -> Router {
         .fold(Router::new(), add)
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(app.clone(), terms::keep))
         .layer(middleware::from_fn_with_state(app.clone(), tenants::check))
         .with_state(app)
 }

@@ -98,16 +98,21 @@ pub(super) struct Api(PathBuf);
 impl Api {
     /// The status, and the body.
     pub(super) fn send(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let answer = self.send_with(method, path, "", body);
+        (status(&answer), answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    }
+
+    /// The same with further headers, each with its end of line; the whole answer.
+    pub(super) fn send_with(&self, method: &str, path: &str, headers: &str, body: &str) -> String {
         let stream = UnixStream::connect(&self.0).unwrap();
-        let answer = talk(
+        talk(
             stream,
             &format!(
-                "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+                "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\
                  Content-Length: {}\r\n\r\n{body}",
                 body.len()
             ),
-        );
-        (status(&answer), answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+        )
     }
 }
 

@@ -18,6 +18,11 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
+const APPLY: &str = "/v1/apply";
+
+/// The same, and nothing is changed.
+const DRY_RUN: &str = "/v1/apply?dry_run=true";
+
 /// Arguments of `apply`.
 #[derive(Debug, Args)]
 pub(super) struct ApplyArgs {
@@ -99,13 +104,14 @@ impl ApplyArgs {
             (true, false) => Prune::Empty,
             (false, false) => Prune::Nothing,
         };
-        wanted.dry_run = self.dry_run;
         if self.prune_disks && !self.dry_run && !self.yes {
             self.ask_about_disks(&client, &wanted)?;
         }
-        let applied: Applied = client.send(Method::POST, "/v1/apply", &wanted)?;
+        let path = if self.dry_run { DRY_RUN } else { APPLY };
+        let applied: Applied = client.send(Method::POST, path, &wanted)?;
         if !self.print.json {
-            out.write_all(difference::text(&applied).as_bytes())?;
+            let text = difference::text(&applied.changes, &applied.promises);
+            out.write_all(text.as_bytes())?;
             out.flush()?;
         }
         let outcome = match self.dry_run {
@@ -117,8 +123,7 @@ impl ApplyArgs {
 
     /// What is removed cannot be asked about once the rest is changed.
     fn ask_about_disks(&self, client: &Client, wanted: &Apply) -> Result<(), CliError> {
-        let dry = Apply { dry_run: true, ..wanted.clone() };
-        let would: Applied = client.send(Method::POST, "/v1/apply", &dry)?;
+        let would: Applied = client.send(Method::POST, DRY_RUN, wanted)?;
         if would.to_remove.is_empty() {
             return Ok(());
         }

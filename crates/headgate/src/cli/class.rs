@@ -1,10 +1,11 @@
 //! Commands on classes: policies with names, which many disks have.
 
 use super::common::{DaemonArgs, Print};
+use super::dry_run::DryRunArg;
 use super::error::CliError;
 use super::output::{Align, Table, description, or_dash, print_changed, print_value};
 use super::policy::{PolicyArgs, part};
-use super::values::{OrNone, force};
+use super::values::{OrNone, force, options};
 use clap::{Args, Subcommand};
 use headgate_api::classes::{Class, ClassPut};
 use headgate_api::client::ClientError;
@@ -71,11 +72,19 @@ pub(super) struct Set {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    dry_run: DryRunArg,
+    #[command(flatten)]
     print: Print,
 }
 
 impl Set {
-    /// The class with these changes; `None`: nothing is said.
+    fn says_nothing(&self) -> bool {
+        let Set { policy, reservation_per_gb, limit_per_gb, datastore_class, .. } = self;
+        let per_gb = reservation_per_gb.is_none() && limit_per_gb.is_none();
+        per_gb && datastore_class.is_none() && policy.clone().part().is_empty()
+    }
+
+    /// The class with these changes.
     fn over(self, before: ClassPut) -> ClassPut {
         let per_gb = |given, before| OrNone::change(given).apply(before);
         ClassPut {
@@ -109,17 +118,27 @@ impl ClassCommand {
                 print_value(out, print, &class, describe)
             }
             ClassCommand::Set(set) => {
-                let (path, print) = (format!("/v1/classes/{}", set.name), set.print);
-                let before = match client.get::<Class>(&path) {
-                    Ok(class) => class.settings(),
+                let (print, dry_run) = (set.print, set.dry_run);
+                let path = format!("/v1/classes/{}", set.name);
+                if set.says_nothing() {
+                    let policy = options::<PolicyArgs>();
+                    return Err(CliError::Usage(format!(
+                        "nothing to change: give one of {policy}, --reservation-per-gb, \
+                         --limit-per-gb, --datastore-class"
+                    )));
+                }
+                // Whoever changes it between the two is not overwritten.
+                let (client, before) = match client.get_tagged::<Class>(&path) {
+                    Ok(class) => (client.of(class.tag), class.value.settings()),
                     Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => {
-                        ClassPut::default()
+                        (client.of_nothing(), ClassPut::default())
                     }
                     Err(e) => return Err(e.into()),
                 };
-                let put = set.over(before);
-                let changed: Changed<Class> = client.send(Method::PUT, &path, &put)?;
-                print_changed(out, print, &changed, describe)
+                let (to, put) = ((Method::PUT, path.as_str()), set.over(before));
+                let changed: Option<Changed<Class>> =
+                    dry_run.send(&client, to, &put, print, out)?;
+                changed.map_or(Ok(()), |changed| print_changed(out, print, &changed, describe))
             }
             ClassCommand::Remove { name, force } => {
                 let force = if force { "yes" } else { "no" };

@@ -1,6 +1,7 @@
 use super::common::{DaemonArgs, Print};
 use super::datastore_text::{capacity, describe, table};
 use super::datastore_trace;
+use super::dry_run::DryRunArg;
 use super::error::CliError;
 use super::history;
 use super::host;
@@ -235,6 +236,8 @@ pub(super) struct Set {
     #[command(flatten)]
     placement: DatastoreArgs,
     #[command(flatten)]
+    dry_run: DryRunArg,
+    #[command(flatten)]
     print: Print,
 }
 
@@ -385,10 +388,12 @@ impl Datastore {
                 print_changed(out, print, &added, describe)
             }
             Datastore::Set(set) => {
-                let (path, print) = (format!("/v1/datastores/{}", set.name), set.print);
-                let changed: Changed<types::Datastore> =
-                    client.send(Method::PATCH, &path, &set.patch()?)?;
-                print_changed(out, print, &changed, describe)
+                let (print, dry_run) = (set.print, set.dry_run);
+                let path = format!("/v1/datastores/{}", set.name);
+                let (to, patch) = ((Method::PATCH, path.as_str()), set.patch()?);
+                let changed: Option<Changed<types::Datastore>> =
+                    dry_run.send(&client, to, &patch, print, out)?;
+                changed.map_or(Ok(()), |changed| print_changed(out, print, &changed, describe))
             }
             Datastore::List { all: true, print } => host::list_datastores(&client, print, out),
             Datastore::List { all: false, print } => {

@@ -1,7 +1,9 @@
 //! What documents make different, in words: like things with like changes in one line.
 
 use super::documents::amount;
-use headgate_api::apply::{Act, Applied, FieldChange, PromisesOn, ThingChange};
+#[cfg(test)]
+use headgate_api::apply::Applied;
+use headgate_api::apply::{Act, FieldChange, PromisesOn, ThingChange};
 use headgate_model::Name;
 use serde_json::Value;
 
@@ -9,7 +11,8 @@ use serde_json::Value;
 const NAMED: usize = 6;
 
 fn value(field: &str, value: &Value) -> String {
-    let is_amount = matches!(field, "size" | "max_space") || field.ends_with("bandwidth");
+    let last = field.rsplit('.').next().unwrap_or(field);
+    let is_amount = matches!(last, "size" | "max_space") || last.ends_with("bandwidth");
     match value {
         Value::Null => "none".into(),
         Value::Number(number) => match number.as_u64().filter(|_| is_amount) {
@@ -73,16 +76,16 @@ fn promises(on: &PromisesOn) -> String {
 }
 
 /// All of it.
-pub(super) fn text(applied: &Applied) -> String {
+pub(super) fn text(changes: &[ThingChange], on: &[PromisesOn]) -> String {
     let mut groups: Vec<Vec<&ThingChange>> = Vec::new();
-    for thing in &applied.changes {
+    for thing in changes {
         match groups.iter_mut().find(|group| alike(group[0], thing)) {
             Some(group) => group.push(thing),
             None => groups.push(vec![thing]),
         }
     }
     let mut text: String = groups.iter().map(|group| line(group)).collect();
-    text.extend(applied.promises.iter().map(promises));
+    text.extend(on.iter().map(promises));
     text
 }
 
@@ -111,7 +114,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(
-            text(&applied),
+            text(&applied.changes, &applied.promises),
             "+ class gold: shares 5\n\
              + disk new: size 1G\n\
              ~ 8 disks by class gold: limit 500 -> 700, limit_bandwidth none -> 200M\n    \

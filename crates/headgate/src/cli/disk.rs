@@ -6,6 +6,7 @@ use super::disk_export::DiskExport;
 use super::disk_import::{self, DiskImport};
 use super::disk_show::Show;
 use super::disk_text::{block_sizes, describe_connection, exports, lease, servers, set_by, whence};
+use super::dry_run::DryRunArg;
 use super::error::CliError;
 use super::host;
 use super::incomplete::is_incomplete;
@@ -41,7 +42,12 @@ pub(super) enum DiskCommand {
         headgate disk create scratch --size 20G --limit 200 --limit-bandwidth 50M\n  \
         headgate disk create db1-new --size 100G --datastore array9 --moved-from db1"
     )]
-    Create(Create),
+    Create {
+        #[command(flatten)]
+        create: Box<Create>,
+        #[command(flatten)]
+        dry_run: DryRunArg,
+    },
     /// Create a disk with the content of an image file or of an NBD server's export
     ///
     /// The content is written through the disk's own NBD export: the disk's policy holds for it.
@@ -167,6 +173,8 @@ pub(super) enum DiskCommand {
         /// Keep the content, so that another host can take the disk over
         #[arg(long)]
         keep_image: bool,
+        #[command(flatten)]
+        dry_run: DryRunArg,
     },
     /// Serve a removed disk again, with its content and its policy
     #[command(
@@ -224,6 +232,8 @@ pub(super) struct Set {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    dry_run: DryRunArg,
+    #[command(flatten)]
     print: Print,
 }
 
@@ -248,7 +258,7 @@ impl DiskCommand {
             | DiskCommand::Copies { print }
             | DiskCommand::Restore { print, .. } => Some(*print),
             DiskCommand::Show(show) => Some(show.print),
-            DiskCommand::Create(create) => Some(create.print),
+            DiskCommand::Create { create, .. } => Some(create.print),
             DiskCommand::Import(import) => Some(import.print()),
             DiskCommand::Export(export) => Some(export.print),
             DiskCommand::Set(set) => Some(set.print),
@@ -265,11 +275,11 @@ impl DiskCommand {
     pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let client = daemon.client()?;
         match self {
-            DiskCommand::Create(create) => {
-                let print = create.print;
-                let created: Created<types::Disk> =
-                    client.send(Method::POST, "/v1/disks", &create.request())?;
-                print_created(print, &created, &created, out)
+            DiskCommand::Create { create, dry_run } => {
+                let (print, to) = (create.print, (Method::POST, "/v1/disks"));
+                let created: Option<Created<types::Disk>> =
+                    dry_run.send(&client, to, &create.request(), print, out)?;
+                created.map_or(Ok(()), |created| print_created(print, &created, &created, out))
             }
             DiskCommand::Import(import) => {
                 let (print, imported) = (import.print(), import.run(&client)?);
@@ -277,7 +287,8 @@ impl DiskCommand {
             }
             DiskCommand::Export(export) => export.run(&client, out),
             DiskCommand::Set(set) => {
-                let (print, path) = (set.print, format!("/v1/disks/{}", set.name));
+                let (print, dry_run) = (set.print, set.dry_run);
+                let path = format!("/v1/disks/{}", set.name);
                 let patch = set.patch();
                 if patch == (DiskPatch { force: patch.force, ..DiskPatch::default() }) {
                     let [policy, placement] = [options::<PolicyArgs>(), options::<DiskArgs>()];
@@ -287,8 +298,10 @@ impl DiskCommand {
                     );
                     return Err(CliError::Usage(message));
                 }
-                let changed: Changed<types::Disk> = client.send(Method::PATCH, &path, &patch)?;
-                print_changed(out, print, &changed, describe)
+                let to = (Method::PATCH, path.as_str());
+                let changed: Option<Changed<types::Disk>> =
+                    dry_run.send(&client, to, &patch, print, out)?;
+                changed.map_or(Ok(()), |changed| print_changed(out, print, &changed, describe))
             }
             DiskCommand::List { all: true, print, .. } => host::list_disks(&client, print, out),
             DiskCommand::List { removed: true, print, .. } => {
@@ -302,8 +315,9 @@ impl DiskCommand {
             DiskCommand::Show(show) => show.run(&client, describe, out),
             DiskCommand::Attach(attach) => attach.run(&client, out),
             DiskCommand::Resize(resize) => {
-                let changed = resize.run(&client)?;
-                print_changed(out, resize.print, &changed, describe)
+                let changed = resize.run(&client, out)?;
+                changed
+                    .map_or(Ok(()), |changed| print_changed(out, resize.print, &changed, describe))
             }
             DiskCommand::Migrate(migrate) => migrate.run(&client, out),
             DiskCommand::Moves { print } => migrate::list(&client, print, out),
@@ -317,14 +331,15 @@ impl DiskCommand {
             DiskCommand::Resume { name, print } => {
                 print_value(out, print, &trouble::resume(&client, &name)?, describe)
             }
-            DiskCommand::Remove { name, purge, yes, force, keep_image } => {
+            DiskCommand::Remove { name, purge, yes, force, keep_image, dry_run } => {
                 let force = if force { "force=yes" } else { "force=no" };
                 let content = match (purge, keep_image) {
                     (true, _) => Content::Purge,
                     (_, true) => Content::Leave,
                     _ => Content::KeepForAWhile,
                 };
-                removed::remove(&client, &name, force, content, asking(yes), out)
+                let how = (force, content, dry_run);
+                removed::remove(&client, &name, how, asking(yes), out)
             }
             DiskCommand::Restore { which, name, force: forced, print } => {
                 let request = DiskRestore { name, force: force(forced) };

@@ -1,6 +1,7 @@
 //! Live moves of disks.
 
 use super::common::Print;
+use super::dry_run::DryRunArg;
 use super::error::CliError;
 use super::output::{Align, Table, date, or_dash, print_value, warnings};
 use super::values::{OrNone, force};
@@ -47,6 +48,8 @@ pub(super) struct Migrate {
     /// Do not wait for the end
     #[arg(long, requires = "to")]
     detach: bool,
+    #[command(flatten)]
+    dry_run: DryRunArg,
     /// Have the copy rest
     #[arg(long, conflicts_with_all = ["resume", "cancel"])]
     pause: bool,
@@ -91,7 +94,7 @@ impl Migrate {
         if let Some(to) = self.to.clone() {
             return self.begin(client, to, out);
         }
-        if self.cancel {
+        if self.cancel && !self.dry_run.is_wanted() {
             let force = if self.force { "yes" } else { "no" };
             let signals = Signals::catch().map_err(CliError::Print)?;
             client.delete(&format!("{path}?force={force}"))?;
@@ -102,6 +105,9 @@ impl Migrate {
             return Ok(writeln!(out, "the move of disk '{name}' is ended")?);
         }
         let patch = self.patch();
+        if self.dry_run.is_wanted() {
+            return Err(CliError::Usage("--dry-run is for --to".into()));
+        }
         if patch == MovePatch::default() {
             return Err(CliError::Usage(
                 "give --to DATASTORE to move the disk; of a move under way one of --pause, \
@@ -117,7 +123,9 @@ impl Migrate {
         let path = format!("/v1/disks/{}/migrate", self.name);
         // Caught before it begins: what ends this command must not look like the move's end.
         let signals = Signals::catch().map_err(CliError::Print)?;
-        let begun: Changed<Move> = client.send(Method::POST, &path, &self.request(to))?;
+        let (of, request) = ((Method::POST, path.as_str()), self.request(to));
+        let begun = self.dry_run.send(client, of, &request, self.print, out)?;
+        let Some::<Changed<Move>>(begun) = begun else { return Ok(()) };
         warnings(&begun.warnings);
         let end = match self.detach {
             true => begun.now,

@@ -21,6 +21,7 @@ mod disk_import;
 mod disk_show;
 mod disk_text;
 mod documents;
+mod dry_run;
 mod error;
 mod events;
 mod export;

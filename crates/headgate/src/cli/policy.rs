@@ -31,7 +31,7 @@ const READ_ERRORS: &[Word<ReadErrors>] = &[
 ];
 
 /// Options of a disk's policy.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct PolicyArgs {
     /// Guaranteed minimum in IOs per second, 1 to 1000000000, or 'none'
     #[arg(long, value_name = "IOPS")]

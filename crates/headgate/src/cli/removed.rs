@@ -1,6 +1,7 @@
 //! Removal of disks, and removed disks whose content is kept.
 
 use super::ask::{Wanted, ask};
+use super::dry_run::DryRunArg;
 use super::error::CliError;
 use super::output::{Align, Table, date, or_dash};
 use headgate_api::client::Client;
@@ -81,11 +82,19 @@ fn question(disk: &types::Disk, datastore: &Datastore, content: Content) -> Opti
 pub(super) fn remove(
     client: &Client,
     name: &Name,
-    force: &str,
-    content: Content,
+    (force, content, dry_run): (&str, Content, DryRunArg),
     asking: Asking,
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
+    let image = match content {
+        Content::KeepForAWhile => "remove",
+        Content::Purge => "purge",
+        Content::Leave => "keep",
+    };
+    let path = format!("/v1/disks/{name}?{force}&image={image}");
+    if !dry_run.try_removal(client, &path, out)? {
+        return Ok(());
+    }
     let disk: types::Disk = client.get(&format!("/v1/disks/{name}"))?;
     let datastore: Datastore = client.get(&format!("/v1/datastores/{}", disk.datastore))?;
     if let (Asking::AtATerminal, Some((text, for_good))) =
@@ -93,12 +102,7 @@ pub(super) fn remove(
     {
         ask(&text, if for_good { Wanted::Name(name.as_str()) } else { Wanted::Yes })?;
     }
-    let image = match content {
-        Content::KeepForAWhile => "remove",
-        Content::Purge => "purge",
-        Content::Leave => "keep",
-    };
-    client.delete(&format!("/v1/disks/{name}?{force}&image={image}"))?;
+    client.delete(&path)?;
     if let Some(export) = disk.export {
         writeln!(out, "disk '{name}' is removed; export '{export}' keeps its data at its server")?;
     } else if let Some(device) = &datastore.backend.block {

@@ -1,6 +1,7 @@
 //! Other sizes for disks.
 
 use super::common::Print;
+use super::dry_run::DryRunArg;
 use super::error::CliError;
 use clap::Args;
 use headgate_api::client::Client;
@@ -9,6 +10,7 @@ use headgate_api::types::{Changed, Disk};
 use headgate_model::Name;
 use headgate_units::Bytes;
 use hyper::Method;
+use std::io::Write;
 
 /// Arguments of `disk resize`.
 #[derive(Debug, Args)]
@@ -26,6 +28,8 @@ pub(super) struct Resize {
     #[arg(long, requires = "shrink")]
     discard_data: bool,
     #[command(flatten)]
+    dry_run: DryRunArg,
+    #[command(flatten)]
     pub(super) print: Print,
 }
 
@@ -39,8 +43,13 @@ impl Resize {
         DiskResize { size: self.size, shrink }
     }
 
-    pub(super) fn run(&self, client: &Client) -> Result<Changed<Disk>, CliError> {
+    /// `None`: nothing was changed, as wanted.
+    pub(super) fn run(
+        &self,
+        client: &Client,
+        out: &mut dyn Write,
+    ) -> Result<Option<Changed<Disk>>, CliError> {
         let path = format!("/v1/disks/{}/resize", self.name);
-        Ok(client.send(Method::POST, &path, &self.request())?)
+        self.dry_run.send(client, (Method::POST, &path), &self.request(), self.print, out)
     }
 }

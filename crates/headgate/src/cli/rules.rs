@@ -1,12 +1,14 @@
 //! `headgate rules`: the rules of placement.
 
 use super::common::{DaemonArgs, Print};
+use super::dry_run::DryRunArg;
 use super::error::CliError;
 use super::output::{json, warnings};
 use super::values::{self, Word};
 use super::{balance, rules_text};
 use clap::{Args, Subcommand};
 use headgate_api::balance::AutomaticPatch;
+use headgate_api::client::Tagged;
 use headgate_api::types::Changed;
 use headgate_placement::{Automatic, Hours, Mode, Rules as PlacementRules};
 use hyper::Method;
@@ -58,6 +60,9 @@ enum Command {
         print: Print,
     },
     /// Replace all rules by those of a TOML file; rules that it leaves out get their defaults
+    ///
+    /// A file that 'rules show' printed says of which rules it was made: if somebody has changed
+    /// them since, nothing is changed. Without its line with the tag it replaces whatever there is.
     #[command(
         after_help = "Example: keep two disks on different datastores, and start moves at an imbalance of 20 %:\n\n  \
         [[anti-affinity]]\n  name = \"replicas\"\n  disks = [\"db1\", \"db2\"]\n\n  [balance]\n  start = \"20%\"\n\n\
@@ -67,18 +72,25 @@ enum Command {
         /// File with the rules
         file: PathBuf,
         #[command(flatten)]
+        dry_run: DryRunArg,
+        #[command(flatten)]
         print: Print,
     },
 }
 
-/// Reads rules from a file.
-pub(super) fn read(path: &Path) -> Result<PlacementRules, CliError> {
-    let text = fs::read_to_string(path).map_err(|source| CliError::File {
+/// What the line begins with that says of which rules a file was made.
+const TAG: &str = "# tag: ";
+
+fn read_text(path: &Path) -> Result<String, CliError> {
+    fs::read_to_string(path).map_err(|source| CliError::File {
         doing: "read",
         file: path.to_owned(),
         source,
-    })?;
-    rules_text::read(&text).map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))
+    })
+}
+
+fn parse(path: &Path, text: &str) -> Result<PlacementRules, CliError> {
+    rules_text::read(text).map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))
 }
 
 impl AutomaticArgs {
@@ -118,21 +130,31 @@ impl Command {
         let client = daemon.client()?;
         match self {
             Command::Show { print } => {
-                let rules: PlacementRules = client.get("/v1/rules")?;
+                let rules: Tagged<PlacementRules> = client.get_tagged("/v1/rules")?;
                 if print.json {
-                    return Ok(json(out, &rules)?);
+                    return Ok(json(out, &rules.value)?);
                 }
-                let text = rules_text::write(&rules).map_err(|e| CliError::Usage(e.to_string()))?;
-                Ok(out.write_all(text.as_bytes())?)
+                let text = rules_text::write(&rules.value);
+                let text = text.map_err(|e| CliError::Usage(e.to_string()))?;
+                let tag = rules.tag.map(|tag| format!("{TAG}{tag}\n\n")).unwrap_or_default();
+                Ok(out.write_all(format!("{tag}{text}").as_bytes())?)
             }
-            Command::Set { file, print } => {
-                let changed: Changed<PlacementRules> =
-                    client.send(Method::PUT, "/v1/rules", &read(&file)?)?;
-                if print.json {
-                    return Ok(json(out, &changed)?);
+            Command::Set { file, dry_run, print } => {
+                let text = read_text(&file)?;
+                // A file that was made of other rules than there are now is refused.
+                let tag = text.lines().find_map(|line| line.strip_prefix(TAG)).map(str::to_owned);
+                let (client, to) = (client.of(tag), (Method::PUT, "/v1/rules"));
+                let rules = parse(&file, &text)?;
+                let changed: Option<Changed<PlacementRules>> =
+                    dry_run.send(&client, to, &rules, print, out)?;
+                match changed {
+                    None => Ok(()),
+                    Some(changed) if print.json => Ok(json(out, &changed)?),
+                    Some(changed) => {
+                        warnings(&changed.warnings);
+                        Ok(())
+                    }
                 }
-                warnings(&changed.warnings);
-                Ok(())
             }
         }
     }

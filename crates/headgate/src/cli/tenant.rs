@@ -1,6 +1,7 @@
 //! Commands on tenants: what they are promised, and how much they may have.
 
 use super::common::{DaemonArgs, Print};
+use super::dry_run::DryRunArg;
 use super::error::CliError;
 use super::output::{Align, Table, description, or_dash, print_changed, print_value};
 use super::values::{OrNone, force};
@@ -81,6 +82,8 @@ pub(super) struct Set {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    dry_run: DryRunArg,
+    #[command(flatten)]
     print: Print,
 }
 
@@ -120,8 +123,10 @@ impl TenantCommand {
             }
             TenantCommand::Set(set) => {
                 let (path, patch) = (format!("/v1/tenants/{}", set.name), set.patch());
-                let changed: Changed<Tenant> = client.send(Method::PATCH, &path, &patch)?;
-                print_changed(out, set.print, &changed, describe)
+                let (to, print) = ((Method::PATCH, path.as_str()), set.print);
+                let changed: Option<Changed<Tenant>> =
+                    set.dry_run.send(&client, to, &patch, print, out)?;
+                changed.map_or(Ok(()), |changed| print_changed(out, print, &changed, describe))
             }
             TenantCommand::Remove { name } => Ok(client.delete(&format!("/v1/tenants/{name}"))?),
         }

@@ -1,4 +1,5 @@
 use super::common::{DaemonArgs, Print};
+use super::dry_run::DryRunArg;
 use super::error::CliError;
 use super::output::{Align, Table, description, print_changed, print_value};
 use super::tenant::{GroupArgs, promised};
@@ -106,6 +107,8 @@ pub(super) struct Set {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    dry_run: DryRunArg,
+    #[command(flatten)]
     print: Print,
 }
 
@@ -150,14 +153,17 @@ impl Vm {
             }
             Vm::Set(set) => {
                 let (path, print) = (format!("/v1/vms/{}", set.name), set.print);
+                let dry_run = set.dry_run;
                 let patch = set.patch();
                 if (VmPatch { force: Force::No, ..patch.clone() }) == VmPatch::default() {
                     let what = "--max-priority, --default-priority, --priority-scope, --nice, --ioprio-map, \
                                 --socket-user, --socket-group, --tenant, --reservation, --limit or --shares";
                     return Err(CliError::Usage(format!("nothing to change: give {what}")));
                 }
-                let changed: Changed<types::Vm> = client.send(Method::PATCH, &path, &patch)?;
-                print_changed(out, print, &changed, describe)
+                let to = (Method::PATCH, path.as_str());
+                let changed: Option<Changed<types::Vm>> =
+                    dry_run.send(&client, to, &patch, print, out)?;
+                changed.map_or(Ok(()), |changed| print_changed(out, print, &changed, describe))
             }
             Vm::Reset { name } => Ok(client.delete(&format!("/v1/vms/{name}"))?),
         }
