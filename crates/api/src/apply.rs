@@ -2,7 +2,7 @@
 
 use super::change::Force;
 use super::classes::ClassPut;
-use super::types::ErrorBody;
+use super::types::{DatastorePatch, ErrorBody};
 use headgate_model::{GroupPolicy, Name, PolicyPart, Quota};
 use headgate_units::{Bytes, Iops};
 use serde::{Deserialize, Serialize};
@@ -126,6 +126,10 @@ pub struct WantedDatastore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub capacity: Option<Iops>,
+    /// What else is to be set. What is absent stays as it is. Its `capacity` is the one above, and
+    /// servers are added by hand: `add_servers` is refused.
+    #[serde(default, skip_serializing_if = "DatastorePatch::is_empty")]
+    pub settings: DatastorePatch,
 }
 
 /// A disk that there is to be.

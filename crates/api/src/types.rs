@@ -121,6 +121,13 @@ pub struct DatastorePatch {
     pub connections: Option<u8>,
 }
 
+impl DatastorePatch {
+    /// Does it change nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == DatastorePatch::default()
+    }
+}
+
 /// What a datastore can promise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

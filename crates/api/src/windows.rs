@@ -168,8 +168,14 @@ pub struct Window {
     pub min: u32,
     /// The largest window.
     pub max: u32,
+    /// The same as it was set; `null` for the queue depth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_set: Option<u32>,
     /// How often it is set, in nanoseconds; `null` without control.
     pub period_ns: Option<u64>,
+    /// The same as it was set; `null` for what fits the threshold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_set_ns: Option<u64>,
     /// Where the hosts meet, as it was set.
     pub board: String,
     /// What hosts get by shares: `measured` work, `slots`, or `published`.

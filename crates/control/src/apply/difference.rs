@@ -3,14 +3,17 @@
 
 use super::owners::{Owners, OwnersDifference, owners};
 use crate::classes::with_policy;
+use crate::configuration::{Thing, of_datastore, tell};
+use crate::datastores::{Update, updated};
 use headgate_api::apply::{
     Act, Apply, FieldChange, Prune, ThingChange, WantedClass, WantedDatastore, WantedDisk,
 };
 use headgate_api::classes::ClassPut;
+use headgate_api::types::{Change, DatastorePatch};
 use headgate_catalog::PolicyChange;
 use headgate_model::{
-    Backend, Capacity, CapacitySource, ClassRecord, DatastoreRecord, DiskRecord, DiskSettings,
-    Name, PlannedRecord, Policy, PolicyField, PolicyPart,
+    Backend, ClassRecord, DatastoreRecord, DiskRecord, DiskSettings, Name, PlannedRecord, Policy,
+    PolicyField, PolicyPart,
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,6 +115,35 @@ fn policy_fields(before: (&Policy, &PolicyPart), now: (&Policy, &PolicyPart)) ->
     changes
 }
 
+/// A datastore as a document wants it.
+fn store_after(
+    before: &DatastoreRecord,
+    one: &WantedDatastore,
+) -> Result<DatastoreRecord, Problem> {
+    let (at, what) = (one.at.as_ref(), format!("datastore '{}'", one.name));
+    if !one.settings.capacity.is_keep() || !one.settings.add_servers.is_empty() {
+        return problem(
+            at,
+            format!("{what} has a capacity or further servers among its settings"),
+            "the capacity beside them; servers by 'headgate datastore set --add-server'",
+        );
+    }
+    let had = before.capacity.as_ref().map(|capacity| capacity.iops);
+    // What it has already keeps its source.
+    let capacity = one.capacity.filter(|wanted| had != Some(*wanted));
+    if capacity.is_none() && one.settings.is_empty() {
+        return Ok(before.clone());
+    }
+    let patch = DatastorePatch {
+        capacity: capacity.map_or(Change::Keep, Change::Set),
+        ..one.settings.clone()
+    };
+    Update::of(patch).and_then(|update| updated(before.clone(), update)).or_else(|e| {
+        let expected = e.expected().or_else(|| e.hint()).unwrap_or_default();
+        problem(at, format!("{what}: {e}"), expected)
+    })
+}
+
 struct Differ<'a> {
     known: &'a Known,
     wanted: &'a Apply,
@@ -192,15 +224,16 @@ impl Differ<'_> {
                 "one that was added: 'headgate datastore add'",
             );
         };
-        let had = before.capacity.as_ref().map(|capacity| capacity.iops);
-        let Some(capacity) = one.capacity.filter(|wanted| had != Some(*wanted)) else {
-            return Ok(());
-        };
-        let [from, to] = [had, Some(capacity)].map(|iops| iops.map(|iops| iops.get()).into());
-        let change = FieldChange { field: "capacity".into(), from, to };
-        self.tell("datastore", &one.name, Act::Change, vec![change]);
-        let capacity = Some(Capacity { iops: capacity, source: CapacitySource::Set });
-        self.out.change.datastores.push(DatastoreRecord { capacity, ..before.clone() });
+        let now = store_after(before, one)?;
+        let views = [before, &now].map(of_datastore);
+        if now != *before {
+            self.out.change.datastores.push(now);
+            self.out.things.extend(tell(
+                &Thing::Datastore(one.name.clone()),
+                Some(&views[0]),
+                Some(&views[1]),
+            ));
+        }
         Ok(())
     }
 

@@ -53,6 +53,13 @@ impl Control {
     /// When documents contradict each other or what there is, or what they promise does not fit;
     /// nothing is changed then. A dry run tells the last as an answer.
     pub fn apply(&self, wanted: &Apply) -> Result<Applied, ControlError> {
+        for one in &wanted.datastores {
+            if self.model().datastores.contains_key(&one.name) {
+                self.check_new_board(&one.name, one.settings.window.clone()).map_err(|e| {
+                    e.of(&placed(one.at.as_ref(), format!("datastore '{}'", one.name)))
+                })?;
+            }
+        }
         let mut catalog = self.catalog();
         let (found, judged) = {
             let model = self.model();
@@ -71,6 +78,8 @@ impl Control {
             self.put_policies(&mut **catalog, &found.change)?;
             drop(catalog);
             warnings.extend(self.warn_of_class(&found.change));
+            let stores = found.change.datastores.iter();
+            warnings.extend(stores.flat_map(|store| self.window_warnings(store)));
         }
         let refused = refused.map(|e| ErrorBody {
             error: e.to_string(),
@@ -93,6 +102,12 @@ impl Control {
             let at = wanted.classes.iter().find(|one| one.name == class.name);
             let at = at.and_then(|one| one.at.as_deref()).unwrap_or("the documents");
             check_class(class).map_err(|e| e.of(at))?;
+        }
+        for store in &found.change.datastores {
+            let at = wanted.datastores.iter().find(|one| one.name == store.name);
+            let at = at.and_then(|one| one.at.as_ref());
+            let what = || placed(at, format!("datastore '{}'", store.name));
+            self.check_window(store).map_err(|e| e.of(&what()))?;
         }
         for disk in &found.change.disks {
             model.check_settled(&model.disk(&disk.name)?.record)?;
@@ -117,5 +132,7 @@ impl Control {
     }
 }
 
+#[cfg(test)]
+mod stores_tests;
 #[cfg(test)]
 mod tests;

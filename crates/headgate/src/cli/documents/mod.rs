@@ -2,7 +2,10 @@
 //! a part.
 
 mod amounts;
+mod fields;
+mod nodes;
 mod read;
+mod stores;
 mod write;
 
 pub(super) use amounts::amount;

@@ -1,26 +1,21 @@
 //! Reads documents. Every error says in which file and line, what was wrong, and what was expected.
 
 use super::amounts::BANDWIDTHS;
+use super::nodes::{At, Fields, Node, RATE, Read};
+use super::stores;
 use crate::cli::error::CliError;
-use headgate_api::apply::{
-    Apply, Prune, WantedClass, WantedDatastore, WantedDisk, WantedTenant, WantedVm,
-};
+use headgate_api::apply::{Apply, Prune, WantedClass, WantedDisk, WantedTenant, WantedVm};
 use headgate_api::classes::ClassPut;
 use headgate_api::types::Force;
 use headgate_model::{GroupPolicy, Name, PolicyField, PolicyPart, Quota};
 use headgate_units::{Bytes, BytesPerSec, Iops, LatencyTarget, Shares};
-use saphyr::{MarkedYamlOwned, YamlDataOwned, YamlLoader};
-use saphyr_parser::{Parser, ScalarStyle};
+use saphyr::YamlLoader;
+use saphyr_parser::Parser;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::{fs, io};
-
-type Node = MarkedYamlOwned;
-type Read<T> = Result<T, CliError>;
 
 /// How a file's name ends that is read from a directory.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
@@ -99,127 +94,6 @@ fn check_twice<'a>(
     Ok(())
 }
 
-/// A node, the file that it is in, and what it says something of.
-#[derive(Clone, Copy)]
-struct At<'a> {
-    file: &'a str,
-    node: &'a Node,
-}
-
-impl<'a> At<'a> {
-    fn line(self) -> String {
-        format!("{}:{}", self.file, self.node.span.start.line())
-    }
-
-    fn wrong<T>(self, error: impl Display, expected: impl Into<String>) -> Read<T> {
-        let error = format!("{}: {error}", self.line());
-        Err(CliError::Document { error, expected: expected.into() })
-    }
-
-    fn is_null(self) -> bool {
-        match &self.node.data {
-            YamlDataOwned::Representation(text, ScalarStyle::Plain, None) => {
-                matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL")
-            }
-            _ => false,
-        }
-    }
-
-    /// A scalar as it is written. Whether it was in quotes makes no difference.
-    fn text(self, what: &str) -> Read<&'a str> {
-        match &self.node.data {
-            YamlDataOwned::Representation(text, _, None) => Ok(text),
-            YamlDataOwned::Representation(_, _, Some(_)) | YamlDataOwned::Tagged(..) => {
-                self.wrong(format!("{what} has a tag"), "a value without one")
-            }
-            YamlDataOwned::Mapping(_) => self.wrong(format!("{what} has fields"), "one value"),
-            YamlDataOwned::Sequence(_) => self.wrong(format!("{what} is a list"), "one value"),
-            _ => self.wrong(format!("{what} is no value"), "one value"),
-        }
-    }
-
-    fn value<T: FromStr<Err: Display>>(self, what: &str, expected: &str) -> Read<T> {
-        let text = self.text(what)?;
-        if self.is_null() {
-            return self.wrong(format!("{what} has no value"), expected);
-        }
-        text.parse().or_else(|e| self.wrong(format!("{what}: {e}"), expected))
-    }
-
-    fn list(self, what: &str) -> Read<Vec<At<'a>>> {
-        match &self.node.data {
-            YamlDataOwned::Sequence(list) => {
-                Ok(list.iter().map(|node| At { file: self.file, node }).collect())
-            }
-            _ if self.is_null() => Ok(Vec::new()),
-            _ => self.wrong(format!("{what} is no list"), "a list: each thing after a '-'"),
-        }
-    }
-
-    fn fields(self, what: &str) -> Read<Fields<'a>> {
-        let YamlDataOwned::Mapping(map) = &self.node.data else {
-            return self.wrong(format!("{what} has no fields"), "fields, such as 'name: gold'");
-        };
-        let mut fields = Vec::new();
-        for (key, node) in map {
-            let key = At { file: self.file, node: key };
-            fields.push((key.text("a field's name")?, key, At { file: self.file, node }));
-        }
-        Ok(Fields { at: self, fields, known: Vec::new() })
-    }
-}
-
-/// The fields of a thing. What nobody asks for is an error in the end.
-struct Fields<'a> {
-    at: At<'a>,
-    fields: Vec<(&'a str, At<'a>, At<'a>)>,
-    known: Vec<&'static str>,
-}
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, name: &'static str) -> Option<At<'a>> {
-        self.known.push(name);
-        let at = self.fields.iter().position(|(key, ..)| *key == name)?;
-        Some(self.fields.remove(at).2)
-    }
-
-    /// One that may be absent or null.
-    fn may<T: FromStr<Err: Display>>(
-        &mut self,
-        name: &'static str,
-        of: &str,
-        expected: &str,
-    ) -> Read<Option<T>> {
-        match self.take(name).filter(|at| !at.is_null()) {
-            None => Ok(None),
-            Some(at) => at.value(&format!("{name} of {of}"), expected).map(Some),
-        }
-    }
-
-    fn must<T: FromStr<Err: Display>>(
-        &mut self,
-        name: &'static str,
-        of: &str,
-        expected: &str,
-    ) -> Read<T> {
-        let at = self.at;
-        self.may(name, of, expected)?
-            .map_or_else(|| at.wrong(format!("{of} has no {name}"), expected), Ok)
-    }
-
-    /// The thing's name, and what it is called from now on.
-    fn name(&mut self, kind: &str) -> Read<(Name, String)> {
-        let name: Name = self.must("name", &format!("a {kind}"), "a name")?;
-        let called = format!("{kind} '{name}'");
-        Ok((name, called))
-    }
-
-    fn end(self, of: &str) -> Read<()> {
-        let Some((key, at, _)) = self.fields.first() else { return Ok(()) };
-        at.wrong(format!("{of} has no field '{key}'"), format!("one of {}", self.known.join(", ")))
-    }
-}
-
 fn read_text(file: &str, text: &str, all: &mut Apply) -> Read<()> {
     let mut loader: YamlLoader<'_, Node> = YamlLoader::default();
     loader.early_parse(false);
@@ -251,7 +125,7 @@ fn read_text(file: &str, text: &str, all: &mut Apply) -> Read<()> {
             all.vms.push(vm(at)?);
         }
         for at in stores {
-            all.datastores.push(datastore(at)?);
+            all.datastores.push(stores::read(at)?);
         }
         for at in disks {
             all.disks.push(disk(at)?);
@@ -259,8 +133,6 @@ fn read_text(file: &str, text: &str, all: &mut Apply) -> Read<()> {
     }
     Ok(())
 }
-
-const RATE: &str = "a rate in IOPS, a whole number without a unit";
 
 fn class(at: At<'_>) -> Read<WantedClass> {
     let mut fields = at.fields("a class")?;
@@ -305,14 +177,6 @@ fn vm(at: At<'_>) -> Read<WantedVm> {
     let policy = group(&mut fields, &of)?;
     fields.end(&of)?;
     Ok(WantedVm { at: Some(at.line()), name, tenant, policy })
-}
-
-fn datastore(at: At<'_>) -> Read<WantedDatastore> {
-    let mut fields = at.fields("a datastore")?;
-    let (name, of) = fields.name("datastore")?;
-    let capacity = fields.may("capacity", &of, RATE)?;
-    fields.end(&of)?;
-    Ok(WantedDatastore { at: Some(at.line()), name, capacity })
 }
 
 fn disk(at: At<'_>) -> Read<WantedDisk> {

@@ -1,10 +1,12 @@
 //! Writes documents: what there is, as it is read.
 
 use super::amounts::{BANDWIDTHS, amount};
+use super::fields::{some, thing};
+use super::stores;
 use headgate_api::classes::Class;
 use headgate_api::tenants::Tenant;
 use headgate_api::types::{Datastore, Disk, Vm};
-use headgate_model::{CapacitySource, GroupPolicy, PolicyPart, Quota};
+use headgate_model::{GroupPolicy, PolicyPart, Quota};
 use saphyr::{Mapping, Scalar, Yaml, YamlEmitter};
 use serde_json::{Map, Value, json};
 
@@ -30,16 +32,6 @@ fn policy(part: &PolicyPart) -> Option<Value> {
         *value = "none".into();
     }
     (!map.is_empty()).then(|| map.into())
-}
-
-/// The fields that have a value.
-fn thing<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
-    let set = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    set.collect::<Map<_, _>>().into()
-}
-
-fn some<T: ToString>(value: Option<&T>) -> Option<Value> {
-    value.map(|value| value.to_string().into())
 }
 
 fn class(class: &Class) -> Value {
@@ -87,15 +79,6 @@ fn says_something(vm: &&Vm) -> bool {
     vm.tenant.is_some() || !vm.policy.is_empty()
 }
 
-fn datastore(store: &Datastore) -> Value {
-    // What was measured or follows from a model is not said by anybody.
-    let set = store.capacity.as_ref().filter(|known| known.source == CapacitySource::Set);
-    thing([
-        ("name", some(Some(&store.name))),
-        ("capacity", set.map(|capacity| capacity.iops.get().into())),
-    ])
-}
-
 fn disk(disk: &Disk) -> Value {
     thing([
         ("name", some(Some(&disk.name))),
@@ -116,7 +99,7 @@ fn value(written: &Written) -> Value {
     put("classes", classes.as_ref().map(|all| all.iter().map(class).collect()));
     put("tenants", tenants.as_ref().map(|all| all.iter().map(tenant).collect()));
     put("vms", vms.as_ref().map(|all| all.iter().filter(says_something).map(vm).collect()));
-    put("datastores", datastores.as_ref().map(|all| all.iter().map(datastore).collect()));
+    put("datastores", datastores.as_ref().map(|all| all.iter().map(stores::write).collect()));
     put("disks", disks.as_ref().map(|all| all.iter().map(disk).collect()));
     json!(all)
 }
