@@ -47,6 +47,7 @@ mod stripes;
 mod stripes_clients;
 mod stripes_made;
 mod tenants;
+mod terms;
 mod tls;
 mod trouble;
 mod unit;

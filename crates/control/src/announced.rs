@@ -174,7 +174,9 @@ impl Control {
         let policies = [json!({"policy": before.policy}), json!({"policy": now.policy})];
         self.model_mut().set_record(now);
         info!(%disk, peer = said.peer, epoch = said.epoch, "its gateway has set the disk's policy");
-        self.events.tell(Stream::Tenants, told(disk, &said, policies));
+        let mut entry = told(disk, &said, policies);
+        entry.machines = self.owners(&entry.disks).unwrap_or_default();
+        self.events.tell(Stream::Tenants, entry);
         Ok(())
     }
 

@@ -84,7 +84,7 @@ impl Model {
 
     pub(super) fn policy_planned(&self, planned: &PlannedRecord) -> Policy {
         let class = planned.class.as_ref().and_then(|class| self.classes.get(class));
-        planned.settings().policy(class, planned.size)
+        planned.policy_with(class)
     }
 
     /// The class of datastores that a disk must be on.

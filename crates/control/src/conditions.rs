@@ -4,6 +4,7 @@ use crate::event_log::EventLog;
 use crate::{Control, Service};
 use headgate_events::{Condition, ConditionKind, Entry, Stream, Subject};
 use headgate_model::{ConnectionState, DatastoreSample, DiskSample, Name};
+use std::collections::BTreeSet;
 
 impl Control {
     /// The log of events.
@@ -11,8 +12,18 @@ impl Control {
         &self.events
     }
 
+    /// The virtual machines of these disks, of those that are there; `None`: one belongs to none.
+    pub fn owners(&self, disks: &[String]) -> Option<Vec<String>> {
+        let model = self.model();
+        let there = disks.iter().filter_map(|disk| model.disks.get(&disk.parse::<Name>().ok()?));
+        let owners = there.map(|entry| entry.record.vm.as_ref().map(Name::to_string));
+        let owners = owners.collect::<Option<BTreeSet<String>>>()?;
+        Some(owners.into_iter().collect())
+    }
+
     /// Tells what the daemon did or noticed by itself.
-    pub fn note(&self, entry: Entry) {
+    pub fn note(&self, mut entry: Entry) {
+        entry.machines = self.owners(&entry.disks).unwrap_or_default();
         self.events.tell(Stream::Daemon, entry);
     }
 

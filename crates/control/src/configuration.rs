@@ -228,6 +228,23 @@ impl Model {
     }
 }
 
+/// Of a disk, a value that is its own and what it has are told once: of a new one what is its own,
+/// and of another one what it has, where that is another.
+fn once(act: Act, fields: Vec<FieldChange>) -> Vec<FieldChange> {
+    let has = |name: &str| fields.iter().any(|one| one.field.strip_prefix("policy.") == Some(name));
+    let of = |one: &FieldChange| -> Option<FieldChange> {
+        match (one.field.strip_prefix("own."), act) {
+            (Some(name), Act::Create) => {
+                Some(FieldChange { field: format!("policy.{name}"), ..one.clone() })
+            }
+            (None, Act::Create) if one.field.starts_with("policy.") => None,
+            (Some(name), _) if has(name) => None,
+            _ => Some(one.clone()),
+        }
+    };
+    fields.iter().filter_map(of).collect()
+}
+
 /// What becomes of a thing; `None`: it stays as it is. Of one that goes no values are told.
 pub(crate) fn tell(thing: &Thing, was: Option<&Value>, is: Option<&Value>) -> Option<ThingChange> {
     let nothing = Value::Object(Map::new());
@@ -244,6 +261,7 @@ pub(crate) fn tell(thing: &Thing, was: Option<&Value>, is: Option<&Value>) -> Op
     if act == Act::Change && fields.is_empty() {
         return None;
     }
+    let fields = if let Thing::Disk(_) = thing { once(act, fields) } else { fields };
     let name = thing.name().cloned().or_else(|| "placement".parse().ok())?;
     Some(ThingChange { kind: thing.kind().to_owned(), name, act, fields, by_class: None })
 }

@@ -173,22 +173,26 @@ impl Control {
         disk: Member<'_>,
         force: Force,
     ) -> Result<Vec<String>, ControlError> {
-        model.check_groups(&datastore.record, WhatIf::is(disk))?;
-        let promised = |what_if| model.promised_in(&datastore.record, what_if).all;
-        let without = WhatIf { without: Some(disk.disk), with: None };
-        let (rest, all) = (promised(without), promised(WhatIf::is(disk)));
+        // Each of these adds up all disks.
+        let (record, then) = (&datastore.record, WhatIf::is(disk));
+        let promised = model.promised_in(record, then);
+        model.check_promised(record, then, &promised)?;
         // A group may have promised all of it already.
-        if all <= promised(WhatIf::default()) {
+        if promised.all <= model.promised_in(record, WhatIf::default()).all {
             return Ok(Vec::new());
         }
-        let Ok(asked) = Iops::new(all.saturating_sub(rest)) else { return Ok(Vec::new()) };
+        let without = WhatIf { without: Some(disk.disk), with: None };
         let target = self.reservable_rate_if(model, datastore, without);
-        let others: Vec<_> = model
-            .datastores
-            .values()
-            .filter(|other| other.service == Service::Serving)
-            .map(|other| self.reservable_rate(model, other))
-            .collect();
+        let asked = promised.all.saturating_sub(target.reserved);
+        let Ok(asked) = Iops::new(asked) else { return Ok(Vec::new()) };
+        let others: Vec<_> = match admit(&target, asked, &[]) {
+            Admission::Fits | Admission::Unchecked => Vec::new(),
+            Admission::Refused { .. } => {
+                let all = model.datastores.values();
+                let serving = all.filter(|other| other.service == Service::Serving);
+                serving.map(|other| self.reservable_rate(model, other)).collect()
+            }
+        };
         let name = &datastore.record.name;
         let reason = capacity::reason(&datastore.record);
         match admit(&target, asked, &others) {

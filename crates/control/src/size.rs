@@ -1,7 +1,7 @@
 //! The sizes that a disk can have.
 
 use crate::ControlError;
-use crate::limits::SIZE_STEP;
+use crate::limits::{SIZE_MAX, SIZE_STEP};
 use headgate_units::Bytes;
 
 /// Whether disks, or what holds them, can have this size.
@@ -10,6 +10,12 @@ pub(crate) fn check(size: Bytes) -> Result<(), ControlError> {
         return Err(ControlError::invalid(
             format!("a size of {} bytes is not a multiple of {SIZE_STEP}", size.0),
             format!("a multiple of {SIZE_STEP} bytes, at least {SIZE_STEP}"),
+        ));
+    }
+    if size.0 > SIZE_MAX {
+        return Err(ControlError::invalid(
+            format!("a size of {} bytes is too large", size.0),
+            format!("at most {} bytes", SIZE_MAX),
         ));
     }
     Ok(())

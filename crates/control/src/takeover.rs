@@ -366,13 +366,11 @@ impl Control {
         eviction: Eviction,
         ticket: &Ticket,
     ) -> Result<Vec<String>, ControlError> {
-        let format = request.format;
+        let (format, asked) = (request.format, request.clone());
         let (record, backend, warnings) = self.plan_takeover(&self.model(), name, request)?;
         self.hold(name, &backend, Before::Existing, eviction, ticket)?;
         let served = self.size_of(&record, &backend, format).and_then(|size| {
-            let record = DiskRecord { size, ..record };
-            self.model().check_quota(record.vm.as_ref(), NewDisk::of(&record).counted())?;
-            self.catalog().insert_disk(&record)?;
+            let record = self.enter_taken_over(name, asked, size)?;
             let served = self.serve_disk(&record, &backend, eviction, ticket).and_then(|_| {
                 if ticket.commit() {
                     return Ok(());
@@ -381,16 +379,40 @@ impl Control {
                 Err(too_late(&record))
             });
             if let Err(e) = served {
-                self.catalog().delete_disk(name)?;
+                let mut catalog = self.catalog();
+                catalog.delete_disk(name)?;
+                self.model_mut().disks.remove(name);
                 return Err(e);
             }
-            Ok(record)
+            Ok(())
         });
-        let record = served.inspect_err(|_| self.leases.release(name))?;
-        let entry = DiskEntry { record, service: Service::Serving };
-        self.model_mut().disks.insert(name.clone(), entry);
+        served.inspect_err(|_| self.leases.release(name))?;
+        self.set_service(name, Service::Serving);
         self.put_groups_now()?;
         Ok(warnings)
+    }
+
+    /// Writes down a disk that is taken over, and knows of it: from here on it counts in what others
+    /// are checked against. Until it is served it is as one that is being created.
+    fn enter_taken_over(
+        &self,
+        name: &Name,
+        asked: DiskTakeover,
+        size: Bytes,
+    ) -> Result<DiskRecord, ControlError> {
+        let mut catalog = self.catalog();
+        let record = {
+            let model = self.model();
+            // Much may have changed while its lease was waited for.
+            let (record, ..) = self.plan_takeover(&model, name, asked)?;
+            let record = DiskRecord { size, ..record };
+            model.check_quota(record.vm.as_ref(), NewDisk::of(&record).counted())?;
+            record
+        };
+        catalog.insert_disk(&record)?;
+        let entry = DiskEntry { record: record.clone(), service: Service::Creating };
+        self.model_mut().disks.insert(name.clone(), entry);
+        Ok(record)
     }
 
     fn check_known(&self, entry: &DiskEntry, request: &DiskTakeover) -> Result<(), ControlError> {

@@ -230,3 +230,43 @@ fn what_was_changed_while_a_takeover_waits_for_the_lease_is_kept() {
     let first = first.restart();
     assert_eq!(limit(&first), Some(321), "the catalog has what was acknowledged");
 }
+
+/// While a disk that is taken over is being opened, it counts in the quota that was checked for it.
+#[test]
+fn a_disk_counts_in_its_tenants_quota_from_when_that_is_checked() {
+    let two = two();
+    two.hosts[0].control.remove_disk(&db(), Force::No, ImageFate::Keep).unwrap();
+    let (host, vm) = (&two.hosts[1], json!({"vm": "web"}));
+    let control = &host.control;
+    let name = |text: &str| -> Name { text.parse().unwrap() };
+    let one = json!({"max_disks": 1});
+    control.set_tenant(&name("red"), &serde_json::from_value(one).unwrap()).unwrap();
+    let of_red = json!({"tenant": "red"});
+    control.set_vm(&name("web"), &serde_json::from_value(of_red).unwrap()).unwrap();
+    let other = json!({"name": "other", "datastore": "array", "size": 1 << 20});
+    control.create_disk(serde_json::from_value(other).unwrap()).unwrap();
+    let give = |to: serde_json::Value| {
+        control.set_disk(&name("other"), serde_json::from_value(to).unwrap())
+    };
+    let taken = json!({"datastore": "shared", "vm": "web"});
+    let (began, end) = host.plane.hold_next("open");
+    let (meanwhile, taken_over) = std::thread::scope(|scope| {
+        let takeover = scope.spawn(|| two.take_over(1, taken.clone()));
+        began.recv().unwrap();
+        let meanwhile = give(vm.clone());
+        end.send(()).unwrap();
+        (meanwhile, takeover.join().unwrap())
+    });
+    let refused = meanwhile.unwrap_err().to_string();
+    assert!(refused.contains("2 disks, and may have 1"), "{refused}");
+    taken_over.unwrap();
+    assert_eq!(control.tenant(&name("red")).unwrap().usage.disks, 1);
+    assert_eq!(two.disk(1).state, ServiceState::Serving);
+    // One that cannot be opened counts no more, and is not known.
+    control.remove_disk(&db(), Force::No, ImageFate::Keep).unwrap();
+    host.plane.break_down("open_disk");
+    two.take_over(1, taken).unwrap_err();
+    host.plane.repair();
+    assert_eq!(control.disk(&db()).unwrap_err().kind(), ErrorKind::Missing);
+    give(vm).unwrap();
+}

@@ -333,6 +333,7 @@ impl DataPlane for MemoryPlane {
     }
 
     fn open_disk(&self, disk: OpenDisk) -> Result<Bytes, PlaneError> {
+        self.wait_if_held("open");
         let mut size = disk.size;
         if !disk.image.as_os_str().is_empty() {
             let Ok(found) = disk.image.metadata() else {

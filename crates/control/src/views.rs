@@ -65,7 +65,11 @@ fn backend(backend: &Backend, control: &Control) -> BackendSpec {
 
 fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
     let disks = sample.iter().flat_map(|store| &store.disks);
-    let live = |d: &DiskSample| LiveDisk {
+    disks.map(|d| (d.name.clone(), live_disk(d))).collect()
+}
+
+fn live_disk(d: &DiskSample) -> LiveDisk {
+    LiveDisk {
         policy: d.policy,
         priorities: d.priorities,
         block_sizes: d.block_sizes,
@@ -74,8 +78,7 @@ fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
         remote: d.remote.clone(),
         trouble: d.trouble.clone(),
         at: d.stats.at,
-    };
-    disks.map(|d| (d.name.clone(), live(d))).collect()
+    }
 }
 
 /// When a disk was looked at, which was a moment ago.
@@ -367,7 +370,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::Missing`], or a shard that does not answer.
     pub fn disk(&self, name: &Name) -> Result<Disk, ControlError> {
-        let live = self.live()?;
+        let live = self.plane.sample_disk(name)?.as_ref().map(live_disk);
         let known = self.samples.known();
         let last = known.moves.iter().rev().find(|moved| moved.disk.as_str() == name.as_str());
         let moved = last.map(|moved| DiskMoved {
@@ -376,8 +379,10 @@ impl Control {
         });
         let model = self.model();
         let entry = model.disk(name)?;
-        let overbooked = self.overbooked(&model);
-        let view = self.view_disk(&model, entry, live.get(name), &overbooked);
+        let on = model.datastores.get(&entry.record.datastore);
+        let over = |on: &&DatastoreEntry| self.reservable_rate(&model, on).overbooked() > 0;
+        let overbooked = on.filter(over).map(|on| &on.record.name).into_iter().collect();
+        let view = self.view_disk(&model, entry, live.as_ref(), &overbooked);
         let view = Disk { policy_sources: model.sources(&entry.record), ..view };
         let moving = view.moving.clone().or_else(|| self.moved().last_of(name));
         Ok(disk_told_of_stall(Disk { moved, moving, ..view }, &self.stalled()))

@@ -24,8 +24,8 @@ use headgate_frontends::vhost::reactor::Reactor;
 use headgate_frontends::vhost::server::{ServerError, VhostServer};
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_model::{
-    CutOff, DataPlane, DatastoreSample, DiskGroups, Ended, Machine, MemberProbe, NbdSample,
-    NotResized, OpenDisk, Period, PlaneError, Probe, Session, Stall, Writes,
+    CutOff, DataPlane, DatastoreSample, DiskGroups, DiskSample, Ended, Machine, MemberProbe,
+    NbdSample, NotResized, OpenDisk, Period, PlaneError, Probe, Session, Stall, Writes,
 };
 use headgate_model::{PolicyAnswers, ServerPolicy, ShardWaits};
 use headgate_nbd::uri::Uri;
@@ -42,6 +42,7 @@ use std::time::Duration;
 // Neither of the two knows the other.
 const _: () = assert!(headgate_control::limits::QUEUE_DEPTH_MAX == headgate_engine::WINDOW_MAX);
 const _: () = assert!(headgate_control::limits::SIZE_STEP == headgate_engine::backend::SIZE_STEP);
+const _: () = assert!(headgate_control::limits::SIZE_MAX == headgate_engine::backend::SIZE_MAX);
 
 /// The longest that the creation of a disk waits for an NBD server's answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -571,6 +572,10 @@ impl DataPlane for EnginePlane {
                 })
             })
             .collect()
+    }
+
+    fn sample_disk(&self, disk: &Name) -> Result<Option<DiskSample>, PlaneError> {
+        self.sample_one(disk)
     }
 
     fn shutdown(&self, patience: Duration) -> Ended {

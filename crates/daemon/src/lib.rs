@@ -9,6 +9,7 @@ mod engine_images;
 mod engine_moves;
 mod engine_parts;
 pub mod engine_plane;
+mod engine_samples;
 mod exports;
 pub mod fleet;
 pub mod http;

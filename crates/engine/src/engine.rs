@@ -466,6 +466,19 @@ impl Engine {
         Ok(all)
     }
 
+    /// One disk of it, without what its neighbours are called. `None`: it has another identity in
+    /// its shard while it moves, or is not there.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`], or a shard that stands still.
+    pub fn snapshot_disk(
+        &self,
+        disk: DiskId,
+    ) -> Result<Option<crate::snapshot::DiskSnapshot>, EngineError> {
+        let (found, _) = self.call(disk.shard, move |s| s.snapshot_disks(disk.key, 1))?;
+        Ok(found.into_iter().map(|(_, one)| one).find(|one| one.key == disk.key))
+    }
+
     fn snapshot_of(&self, shard: usize) -> Result<Vec<(usize, DatastoreSnapshot)>, EngineError> {
         loop {
             let (mut stores, before) =

@@ -175,6 +175,10 @@ pub struct Entry {
     /// The disks that it concerns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<String>,
+    /// The virtual machines that these disks belonged to, before and after; none where one of them
+    /// belonged to none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<String>,
     /// What came of it.
     pub result: Outcome,
     /// Why.
@@ -210,6 +214,7 @@ impl Entry {
             operation: operation.into(),
             object: None,
             disks: Vec::new(),
+            machines: Vec::new(),
             result,
             why: None,
             old: None,

@@ -55,6 +55,12 @@ pub struct PlannedRecord {
 }
 
 impl PlannedRecord {
+    /// What it is to be promised with its class.
+    pub fn policy_with(&self, class: Option<&ClassRecord>) -> Policy {
+        let below = class.map_or_else(Policy::default, |class| class.base(self.size));
+        self.policy.apply(below)
+    }
+
     /// What the disk will have been set.
     pub fn settings(&self) -> DiskSettings {
         DiskSettings {

@@ -2,7 +2,7 @@
 
 use crate::NbdSample;
 use crate::connection::Connection;
-use crate::sample::DatastoreSample;
+use crate::sample::{DatastoreSample, DiskSample};
 use crate::{
     BlockSizes, DatastoreRecord, DiskCopies, DiskGroups, Ended, ExportRecord, LiveMoves, Machine,
     Name, OpenDisk, PlaneError, Policy, PriorityRecord, Session, TroubleSample, Writes,
@@ -333,6 +333,16 @@ pub trait DataPlane: LiveMoves + DiskCopies + Send + Sync {
     /// # Errors
     /// When there is no data plane any more.
     fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError>;
+
+    /// One disk of it, without what its neighbours are called; `None`: it is not in service. What
+    /// it costs does not grow with the disks that there are.
+    ///
+    /// # Errors
+    /// As [`sample`](Self::sample).
+    fn sample_disk(&self, disk: &Name) -> Result<Option<DiskSample>, PlaneError> {
+        let disks = self.sample()?.into_iter().flat_map(|store| store.disks);
+        Ok(disks.into_iter().find(|one| one.name == *disk))
+    }
 
     /// Takes no new clients, finishes what was taken, closes every disk, within `patience` and some
     /// seconds.

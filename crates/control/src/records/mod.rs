@@ -84,6 +84,8 @@ pub struct Recorded<C> {
     /// One for each directory with images, and one for the state directory.
     scribes: Arc<Scribes>,
     changes: CatalogChanges,
+    /// Disks that were made since what is to be made was written down.
+    made: usize,
 }
 
 /// What the catalog holds.
@@ -132,7 +134,7 @@ impl<C: Catalog> Recorded<C> {
     pub fn new(inner: C, dir: StateDir, host: String, roots: Roots) -> Recorded<C> {
         let scribes = Arc::new(Scribes::new(Author { host, dir, roots }));
         let (held, changes) = Default::default();
-        Recorded { inner, held, scribes, changes }
+        Recorded { inner, held, scribes, changes, made: 0 }
     }
 
     /// Its records, which outlive the catalog.
@@ -239,7 +241,12 @@ impl<C: Catalog> Recorded<C> {
     fn note_made(&mut self, record: &DiskRecord) {
         self.note_disk(&record.name, &record.datastore);
         if record.state.has_image() && self.held.planned.remove(&record.name).is_some() {
-            self.note_state();
+            // A disk that has a record of its own is to be made no more, whatever this one says.
+            // It is written again when as many were made as are left, and not for each of them.
+            self.made += 1;
+            if self.made >= self.held.planned.len() {
+                self.note_state();
+            }
         }
     }
 
@@ -256,6 +263,7 @@ impl<C: Catalog> Recorded<C> {
     }
 
     fn note_state(&mut self) {
+        self.made = 0;
         let note = (state_directory(), self.state_note());
         self.note(vec![note]);
     }
@@ -268,6 +276,10 @@ impl<C: Catalog> Recorded<C> {
 
     fn forget_disk(&mut self, name: &Name) {
         self.held.exports.retain(|_, export| export.disk != *name);
+        if self.made > 0 {
+            // It would say that this one is to be made.
+            self.note_state();
+        }
         if let Some(disk) = self.held.disks.remove(name) {
             self.note_disk(name, &disk.datastore);
         }

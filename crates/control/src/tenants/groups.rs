@@ -102,7 +102,11 @@ impl Model {
     }
 
     /// All disks that a datastore has promised something to, those that are to be made among them.
-    fn members_on<'a>(&'a self, datastore: &'a Name, what_if: WhatIf<'a>) -> Vec<Member<'a>> {
+    fn members_on<'a>(
+        &'a self,
+        datastore: &'a Name,
+        what_if: WhatIf<'a>,
+    ) -> impl Iterator<Item = Member<'a>> {
         let made = self.promised_on(datastore).map(|entry| Member {
             disk: &entry.record.name,
             vm: entry.record.vm.as_ref(),
@@ -116,8 +120,8 @@ impl Model {
             let reserved = policy.reservation.map_or(0, Iops::get);
             Member { disk: &one.name, vm: one.vm.as_ref(), reserved, policy }
         });
-        let there = made.chain(planned).filter(|member| what_if.without != Some(member.disk));
-        there.chain(what_if.with).collect()
+        let there = made.chain(planned).filter(move |member| what_if.without != Some(member.disk));
+        there.chain(what_if.with)
     }
 
     /// What is promised on a datastore.
@@ -160,7 +164,16 @@ impl Model {
         datastore: &DatastoreRecord,
         what_if: WhatIf<'_>,
     ) -> Result<(), ControlError> {
-        let promised = self.promised_in(datastore, what_if);
+        self.check_promised(datastore, what_if, &self.promised_in(datastore, what_if))
+    }
+
+    /// The same where this is what it promises then.
+    pub(crate) fn check_promised(
+        &self,
+        datastore: &DatastoreRecord,
+        what_if: WhatIf<'_>,
+        promised: &Promised,
+    ) -> Result<(), ControlError> {
         for (key, group) in &promised.groups {
             if let Some(limit) = group.policy.limit
                 && group.inside > limit.get()

@@ -70,6 +70,6 @@ pub(super) struct Known {
     pub(super) right: Right,
 }
 
-/// Whether somebody may read still, for an answer that goes on and on.
+/// What somebody may now, for an answer that goes on and on.
 #[derive(Clone)]
-pub(super) struct Recheck(pub(super) Arc<dyn Fn() -> bool + Send + Sync>);
+pub(super) struct Recheck(pub(super) Arc<dyn Fn() -> Right + Send + Sync>);

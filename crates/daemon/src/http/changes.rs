@@ -19,6 +19,7 @@ use axum::response::{IntoResponse, Response};
 use headgate_api::types::ErrorBody;
 use headgate_events::{Entry, Outcome, Stream, Who, hide_in_text};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The longest text about values in a line, in bytes.
@@ -49,13 +50,15 @@ pub(super) async fn keep(State(app): State<App>, request: Request, next: Next) -
         if ![StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED].contains(&response.status()) {
             return response;
         }
-        let (response, entry) = not_taken(response, Call { by, asked, values: None }).await;
+        let (response, entry) =
+            not_taken(response, Call { by, asked, values: None, owners: None }).await;
         app.control.events().tell(Stream::Refused, entry);
         return response;
     }
     let value = serde_json::from_slice(&body).unwrap_or_default();
     let asked = Asked::of(&app, &head.method, &head.uri, &value);
-    let call = Call { by, asked, values: values(head.uri.query(), value) };
+    let owners = app.control.owners(&asked.disks);
+    let call = Call { by, asked, values: values(head.uri.query(), value), owners };
     let done = async move {
         let response = next.run(Request::from_parts(head, Body::from(body))).await;
         // Nothing was changed, and nothing was to be.
@@ -65,7 +68,9 @@ pub(super) async fn keep(State(app): State<App>, request: Request, next: Next) -
         match response.status().is_success() {
             true => taken(&app, response, call).await,
             false => {
-                let (response, entry) = not_taken(response, call).await;
+                let owners = call.owners.clone();
+                let (response, mut entry) = not_taken(response, call).await;
+                entry.machines = owners.unwrap_or_default();
                 app.control.events().tell(Stream::Refused, entry);
                 response
             }
@@ -89,11 +94,13 @@ struct Call {
     asked: Asked,
     /// What stands in it.
     values: Option<Value>,
+    /// Whose its disks were before; `None`: one was nobody's.
+    owners: Option<Vec<String>>,
 }
 
 impl Call {
     fn entry(self, result: Outcome) -> Entry {
-        let Call { by, asked, values } = self;
+        let Call { by, asked, values, owners: _ } = self;
         let mut entry = Entry::new(by, asked.words, result);
         (entry.object, entry.disks, entry.asked) = (asked.object, asked.disks, values);
         entry
@@ -109,7 +116,9 @@ async fn taken(app: &App, response: Response, call: Call) -> Response {
         what = format!("{what} {}", object.name);
     }
     tracing::info!(by = %by, values = %short(hide_in_text(&text)), "{what}");
+    let owners = call.owners.clone();
     let mut entry = call.entry(Outcome::Taken);
+    entry.machines = both(owners, app.control.owners(&entry.disks));
     if edit != Edit::default() {
         entry.asked = None;
     }
@@ -127,6 +136,12 @@ async fn taken(app: &App, response: Response, call: Call) -> Response {
         tracing::warn!(by = %by, "the event of a change is not kept yet: {what}");
     }
     response
+}
+
+/// Whose disks are now and were before.
+fn both(before: Option<Vec<String>>, now: Option<Vec<String>>) -> Vec<String> {
+    let (Some(before), Some(now)) = (before, now) else { return Vec::new() };
+    before.into_iter().chain(now).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// What is told of a request that changed nothing.
@@ -179,7 +194,6 @@ mod tests {
     use super::super::testing::{Bench, Logged};
     use super::*;
     use headgate_events::Filter;
-    use std::collections::BTreeSet;
 
     #[test]
     fn a_line_stays_one_line_and_short() {

@@ -1,9 +1,10 @@
 //! The route of events: a page of them, or all that come, as they come.
 
 use super::app::App;
-use super::caller::Recheck;
+use super::caller::{Recheck, Right, Tenant};
 use super::connections::Stop;
 use super::error::{ApiError, Flags};
+use super::own_events as own;
 use axum::Json;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Extension, State};
@@ -68,6 +69,7 @@ pub(super) async fn events(
     Flags(flags): Flags<EventFlags>,
     stop: Option<Extension<watch::Receiver<Stop>>>,
     recheck: Option<Extension<Recheck>>,
+    tenant: Option<Extension<Tenant>>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let limit = flags.limit.unwrap_or(LIMIT_MAX);
@@ -89,7 +91,8 @@ pub(super) async fn events(
         })?;
     }
     let last = app.control.events().last();
-    if filter.after > last {
+    // How much others do is nothing for tenants.
+    if filter.after > last && tenant.is_none() {
         let error = format!("there is no event {} yet: the last is {last}", filter.after);
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, error)
             .expected(format!("0 to {last}"))
@@ -100,8 +103,17 @@ pub(super) async fn events(
         .iter()
         .any(|accept| accept.to_str().is_ok_and(|accept| accept.contains("text/event-stream")));
     if follows {
-        let recheck = recheck.map(|Extension(recheck)| recheck);
-        return Ok(follow(app, filter, stop.map(|Extension(stop)| stop), recheck));
+        let viewer = match (tenant, recheck) {
+            (None, recheck) => Viewer::OfAll(recheck.map(|Extension(recheck)| recheck)),
+            (Some(_), Some(Extension(recheck))) => Viewer::OfOwn(recheck),
+            (Some(_), None) => {
+                return Err(ApiError::new(StatusCode::FORBIDDEN, "nobody knows you"));
+            }
+        };
+        return Ok(follow(app, filter, stop.map(|Extension(stop)| stop), viewer));
+    }
+    if let Some(Extension(tenant)) = tenant {
+        return Ok(Json(own::page(&app, &tenant, filter, limit).await?).into_response());
     }
     let page = page(&app, filter, limit).await?;
     let Page { events, is_last, newest, damaged } = page;
@@ -109,7 +121,7 @@ pub(super) async fn events(
 }
 
 /// Whoever has just made a change finds it.
-async fn page(app: &App, filter: Filter, limit: usize) -> Result<Page, ApiError> {
+pub(super) async fn page(app: &App, filter: Filter, limit: usize) -> Result<Page, ApiError> {
     app.blocking(move |control| {
         let log = control.events();
         log.settle(log.last(), PATIENCE);
@@ -125,7 +137,7 @@ fn follow(
     app: App,
     filter: Filter,
     stop: Option<watch::Receiver<Stop>>,
-    recheck: Option<Recheck>,
+    viewer: Viewer,
 ) -> Response {
     let (lines, body) = mpsc::channel(4);
     tokio::spawn(async move {
@@ -138,8 +150,8 @@ fn follow(
         tokio::select! {
             () = ended => {}
             () = lines.closed() => {}
-            () = send(&app, filter, &lines) => {}
-            () = lose(recheck) => {}
+            () = send(&app, filter, &viewer, &lines) => {}
+            () = lose(&viewer) => {}
         }
     });
     let headers =
@@ -147,15 +159,45 @@ fn follow(
     (headers, Body::new(Lines(body))).into_response()
 }
 
+/// Which events a follower may hear of.
+enum Viewer {
+    /// Of all, while it may read.
+    OfAll(Option<Recheck>),
+    /// Of those of its own disks.
+    OfOwn(Recheck),
+}
+
+impl Viewer {
+    fn may_still(&self) -> bool {
+        match self {
+            Viewer::OfAll(None) => true,
+            Viewer::OfAll(Some(Recheck(right))) => {
+                matches!(right(), Right::Change | Right::Read(_))
+            }
+            Viewer::OfOwn(Recheck(right)) => own::tenant(&right()).is_some(),
+        }
+    }
+
+    /// What of a page is for it, by what it may now.
+    async fn see(&self, app: &App, page: Page) -> Page {
+        let Viewer::OfOwn(Recheck(right)) = self else { return page };
+        let events = match own::tenant(&right()) {
+            Some(tenant) => own::of(app, &tenant, page.events).await,
+            None => Vec::new(),
+        };
+        Page { events, damaged: 0, ..page }
+    }
+}
+
 /// Ends when the follower may not read any more, as without its certificate.
-async fn lose(recheck: Option<Recheck>) {
-    while recheck.as_ref().is_none_or(|Recheck(may_still)| may_still()) {
+async fn lose(viewer: &Viewer) {
+    while viewer.may_still() {
         sleep(RECHECK).await;
     }
 }
 
 /// Sends events as they come, until nobody reads them.
-async fn send(app: &App, mut filter: Filter, lines: &mpsc::Sender<Bytes>) {
+async fn send(app: &App, mut filter: Filter, viewer: &Viewer, lines: &mpsc::Sender<Bytes>) {
     let mut said = Instant::now();
     let mut text = ": events\n\n".to_owned();
     loop {
@@ -167,7 +209,7 @@ async fn send(app: &App, mut filter: Filter, lines: &mpsc::Sender<Bytes>) {
                         Some(last) if !page.is_last => last.id,
                         _ => page.newest.max(filter.after),
                     };
-                    write_page(&mut text, &page);
+                    write_page(&mut text, &viewer.see(app, page).await);
                 }
                 Err(e) => {
                     tracing::warn!(error = ?e, "events cannot be read: who follows them has to come again");

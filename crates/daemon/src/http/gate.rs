@@ -128,10 +128,7 @@ pub(super) async fn identify(
         scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii().to_vec())
     });
     request.extensions_mut().insert(gate.know(&caller, token.as_deref()));
-    let may_still = move || {
-        let known = gate.know(&caller, token.as_deref());
-        matches!(known.right, Right::Change | Right::Read(_))
-    };
-    request.extensions_mut().insert(Recheck(Arc::new(may_still)));
+    let right_now = move || gate.know(&caller, token.as_deref()).right;
+    request.extensions_mut().insert(Recheck(Arc::new(right_now)));
     next.run(request).await
 }

@@ -18,6 +18,7 @@ mod moves;
 mod nodes;
 mod openapi;
 mod operations;
+mod own_events;
 mod owners;
 mod page;
 mod removed;

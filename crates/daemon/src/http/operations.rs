@@ -138,7 +138,7 @@ pub(super) static ALL: &[Operation] = &[
     read("/v1/fleet/disks", Everyone),
     read("/v1/fleet/datastores", Viewers),
     read("/v1/fleet/advice", Viewers),
-    read("/v1/events", Viewers),
+    read("/v1/events", Everyone),
     // It names disks of others.
     ask("/v1/what-if", Viewers),
     read("/v1/stats", Viewers),

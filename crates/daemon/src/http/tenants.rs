@@ -34,6 +34,8 @@ enum Asked {
     FleetDisks,
     Machines,
     Exports,
+    /// Of what concerns their disks alone.
+    Events,
     /// Of this disk what changes nothing that others share with it.
     Disk(Name),
     /// To change this disk.
@@ -53,6 +55,7 @@ impl Asked {
             ("GET", ["fleet", "disks"]) => Some(Asked::FleetDisks),
             ("GET", ["vms"]) => Some(Asked::Machines),
             ("GET", ["exports"]) => Some(Asked::Exports),
+            ("GET", ["events"]) => Some(Asked::Events),
             ("GET", ["disks", disk] | ["disks", disk, "attachment"])
             | ("POST", ["disks", disk, "resume"]) => name(disk).map(Asked::Disk),
             ("PATCH", ["disks", disk]) => name(disk).map(Asked::SetDisk),
@@ -121,7 +124,9 @@ impl Own {
     /// Whether this is theirs, and a change nothing but what they may.
     fn allows(&self, app: &App, asked: &Asked, body: &Bytes) -> Verdict {
         let is_theirs = match asked {
-            Asked::Disks | Asked::FleetDisks | Asked::Machines | Asked::Exports => true,
+            Asked::Disks | Asked::FleetDisks | Asked::Machines | Asked::Exports | Asked::Events => {
+                true
+            }
             Asked::Disk(disk) => self.disks.contains(disk),
             Asked::SetDisk(disk) => {
                 self.disks.contains(disk) && read(body).is_none_or(|p| concerns_errors(&p))
@@ -147,7 +152,7 @@ impl Own {
         };
         format!(
             "'disk list', also of all hosts, 'show', 'attach', 'resume' and 'set' with --werror or --rerror, 'vm list' \
-             and 'show', and 'export' ({EXPORTS_MAX} of a disk), for disks of machines of this user or \
+             and 'show', 'events', and 'export' ({EXPORTS_MAX} of a disk), for disks of machines of this user or \
              its groups: {disks}"
         )
     }

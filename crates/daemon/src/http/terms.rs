@@ -171,11 +171,20 @@ pub(super) async fn keep(State(app): State<App>, request: Request, next: Next) -
     let Some(operation) = Operation::of(request.method(), request.uri()) else {
         return next.run(request).await;
     };
-    let answered = match request.method().is_safe() {
-        true => read(&app, operation, request, next).await,
-        false => change(operation, request, next).await,
+    if request.method().is_safe() {
+        let read = read(&app, operation, request, next).await;
+        return read.unwrap_or_else(IntoResponse::into_response);
+    }
+    let (run, rest) = match take_run(request.uri()) {
+        Ok(taken) => taken,
+        Err(e) => return e.into_response(),
     };
-    answered.unwrap_or_else(IntoResponse::into_response)
+    let changed = change(operation, (run, rest), request, next).await;
+    let mut response = changed.unwrap_or_else(IntoResponse::into_response);
+    if run == Run::Dry {
+        response.extensions_mut().insert(DryRan);
+    }
+    response
 }
 
 /// The tag is that of what is set before the answer is made: if it changes meanwhile, a change by
@@ -212,10 +221,10 @@ async fn read(
 
 async fn change(
     operation: &Operation,
+    (run, rest): (Run, Uri),
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let (run, rest) = take_run(request.uri())?;
     let of = thing(operation, request.uri());
     let seen = seen(request.headers())?;
     let (method, path) = (operation.method, operation.path);
@@ -231,11 +240,7 @@ async fn change(
     }
     *request.uri_mut() = rest;
     let terms = Terms { seen: of.map(|thing| (thing, seen)), run };
-    let mut response = TERMS.scope(terms, next.run(request)).await;
-    if run == Run::Dry {
-        response.extensions_mut().insert(DryRan);
-    }
-    Ok(response)
+    Ok(TERMS.scope(terms, next.run(request)).await)
 }
 
 /// What the document says of terms.

@@ -1,6 +1,7 @@
 //! Arguments for new disks.
 
 use super::common::Print;
+use super::dry_run::DryRunArg;
 use super::placement::DiskArgs;
 use super::policy::PolicyArgs;
 use super::values::force;
@@ -10,6 +11,15 @@ use headgate_model::Name;
 use headgate_units::Bytes;
 
 /// Arguments of `disk create`.
+#[derive(Debug, Args)]
+pub(super) struct CreateDisk {
+    #[command(flatten)]
+    pub(super) disk: Create,
+    #[command(flatten)]
+    pub(super) dry_run: DryRunArg,
+}
+
+/// What a new disk is to be.
 #[derive(Debug, Args)]
 pub(super) struct Create {
     /// Name of the disk: 1 to 64 letters, digits, '.', '_', '-'

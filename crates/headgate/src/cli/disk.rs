@@ -1,7 +1,7 @@
 use super::attach::Attach;
 use super::common::{DaemonArgs, Print};
 use super::copy::{self, CopyDisk, Snapshot};
-use super::create::Create;
+use super::create::CreateDisk;
 use super::disk_export::DiskExport;
 use super::disk_import::{self, DiskImport};
 use super::disk_show::Show;
@@ -42,12 +42,7 @@ pub(super) enum DiskCommand {
         headgate disk create scratch --size 20G --limit 200 --limit-bandwidth 50M\n  \
         headgate disk create db1-new --size 100G --datastore array9 --moved-from db1"
     )]
-    Create {
-        #[command(flatten)]
-        create: Box<Create>,
-        #[command(flatten)]
-        dry_run: DryRunArg,
-    },
+    Create(Box<CreateDisk>),
     /// Create a disk with the content of an image file or of an NBD server's export
     ///
     /// The content is written through the disk's own NBD export: the disk's policy holds for it.
@@ -258,7 +253,7 @@ impl DiskCommand {
             | DiskCommand::Copies { print }
             | DiskCommand::Restore { print, .. } => Some(*print),
             DiskCommand::Show(show) => Some(show.print),
-            DiskCommand::Create { create, .. } => Some(create.print),
+            DiskCommand::Create(create) => Some(create.disk.print),
             DiskCommand::Import(import) => Some(import.print()),
             DiskCommand::Export(export) => Some(export.print),
             DiskCommand::Set(set) => Some(set.print),
@@ -275,10 +270,11 @@ impl DiskCommand {
     pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let client = daemon.client()?;
         match self {
-            DiskCommand::Create { create, dry_run } => {
-                let (print, to) = (create.print, (Method::POST, "/v1/disks"));
+            DiskCommand::Create(create) => {
+                let CreateDisk { disk, dry_run } = *create;
+                let (print, to) = (disk.print, (Method::POST, "/v1/disks"));
                 let created: Option<Created<types::Disk>> =
-                    dry_run.send(&client, to, &create.request(), print, out)?;
+                    dry_run.send(&client, to, &disk.request(), print, out)?;
                 created.map_or(Ok(()), |created| print_created(print, &created, &created, out))
             }
             DiskCommand::Import(import) => {
