@@ -5,7 +5,7 @@ use super::disks::check_policy;
 use super::server_policy::next_epoch;
 use super::{Control, ControlError, DiskEntry, Model};
 use crate::configuration::Thing;
-use crate::terms::in_earnest;
+use crate::preconditions::in_earnest;
 use headgate_api::classes::{Class, ClassPut};
 use headgate_api::types::{Changed, Force};
 use headgate_catalog::PolicyChange;

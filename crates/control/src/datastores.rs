@@ -4,8 +4,8 @@ use super::{
     Control, ControlError, DatastoreEntry, Service, capacity, images, meaningless, remote, stripes,
 };
 use crate::configuration::Thing;
+use crate::preconditions::in_earnest;
 use crate::tenants::groups::WhatIf;
-use crate::terms::in_earnest;
 use headgate_api::placement::DatastorePlacementPatch;
 use headgate_api::terms::DryRun;
 use headgate_api::trace::TracePart;

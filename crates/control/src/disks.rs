@@ -11,8 +11,9 @@ use super::{
 use crate::configuration::Thing;
 use crate::leases::{Before, Eviction};
 use crate::new_disk::NewDisk;
+use crate::preconditions::in_earnest;
 use crate::tenants::groups::{Member, WhatIf};
-use crate::terms::{self, Run, in_earnest};
+use crate::terms::{self, Run};
 use headgate_api::types::{Change, Changed, Disk, DiskCreate, DiskPatch, Force};
 use headgate_catalog::PolicyChange;
 use headgate_model::Name;

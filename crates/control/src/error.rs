@@ -456,6 +456,7 @@ impl ControlError {
     /// What the user can do about classes, and about what concerns many disks.
     fn hint_of_many(&self) -> Option<String> {
         match self {
+            ControlError::Changed { hint, .. } => Some(hint.clone()),
             ControlError::ClassInUse { name, .. } => Some(format!(
                 "give them another class ('headgate disk set DISK --class'), or let them keep what \
                  they have as their own: 'headgate class remove {name} --force'"
@@ -534,9 +535,7 @@ impl ControlError {
                 "ask for less, use another datastore, enlarge the file system, or allow more with \
                  'headgate datastore set {datastore} --overcommit RATIO'"
             )),
-            ControlError::Busy { hint, .. } | ControlError::Changed { hint, .. } => {
-                Some(hint.clone())
-            }
+            ControlError::Busy { hint, .. } => Some(hint.clone()),
             ControlError::NoPlace { .. } => Some(
                 "make room, add a datastore, ask for less, or name one with --datastore".into(),
             ),

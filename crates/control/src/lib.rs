@@ -54,6 +54,7 @@ mod new_disk;
 mod nodes;
 mod placing;
 mod pools;
+mod preconditions;
 mod promises;
 mod purge_failures;
 pub mod records;
@@ -93,6 +94,7 @@ pub mod terms;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod thing;
 mod trouble;
 mod views;
 mod vms;

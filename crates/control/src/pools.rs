@@ -4,7 +4,7 @@ use super::hangs::Facts;
 use super::history_views::{datastore_model, hour_view};
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, flash};
 use crate::configuration::{Thing, of_rules, tell};
-use crate::terms::in_earnest;
+use crate::preconditions::in_earnest;
 use headgate_api::history::DatastoreHour;
 use headgate_api::placement::{AdviceReport, DatastoreModel, ModelPoint, Outside, PoolAdvice};
 use headgate_api::terms::DryRun;

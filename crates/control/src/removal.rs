@@ -2,7 +2,7 @@
 
 use crate::configuration::Thing;
 use crate::disks::being_created;
-use crate::terms::in_earnest;
+use crate::preconditions::in_earnest;
 use crate::workers::Ticket;
 use crate::{Control, ControlError, DiskEntry, Service, crash, images};
 use headgate_api::types::{Force, ImageFate};

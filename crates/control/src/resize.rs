@@ -5,7 +5,8 @@
 //! the disk's, whatever the row says, and a crash leaves one of the two.
 
 use crate::new_disk::NewDisk;
-use crate::terms::{self, Run, in_earnest};
+use crate::preconditions::in_earnest;
+use crate::terms::{self, Run};
 use crate::workers::Ticket;
 use crate::{
     Control, ControlError, DiskEntry, Model, Service, block_device, crash, flash, images, size,

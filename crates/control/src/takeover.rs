@@ -392,8 +392,8 @@ impl Control {
         Ok(warnings)
     }
 
-    /// Writes down a disk that is taken over, and knows of it: from here on it counts in what others
-    /// are checked against. Until it is served it is as one that is being created.
+    /// Writes down a disk that is taken over, and knows of it: from here on it counts in what
+    /// others are checked against. Until it is served it is as one that is being created.
     fn enter_taken_over(
         &self,
         name: &Name,

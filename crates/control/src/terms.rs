@@ -5,11 +5,7 @@
 //! worker of a datastore. So each change asks for them where it matters, which is while it holds
 //! the catalog, and none of them has them in its signature.
 
-use crate::configuration::{Thing, differences, tell};
-use crate::{Control, ControlError};
-use headgate_api::apply::FieldChange;
-use headgate_api::terms::DryRun;
-use headgate_catalog::{Catalog, PolicyChange};
+use crate::thing::Thing;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,9 +16,6 @@ use thiserror::Error;
 
 /// How many configurations are remembered that were shown to somebody.
 const SHOWN: usize = 256;
-
-/// The most values in an error that says what has changed.
-const NAMED: usize = 6;
 
 /// A tag of a thing's configuration: the same for the same one, also after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +28,7 @@ pub struct UnknownEtag;
 
 impl Etag {
     /// FNV-1a with 128 bits, of the kind, the name and what is set.
-    fn of(thing: &Thing, view: &Value) -> Etag {
+    pub(crate) fn of(thing: &Thing, view: &Value) -> Etag {
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
         const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         let text = format!("{thing}\n{view}");
@@ -121,14 +114,6 @@ pub(crate) fn under<T>(terms: Terms, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// A dry run ends here, with what would be: all checks are behind it, and all changes ahead.
-pub(crate) fn in_earnest(would: impl FnOnce() -> DryRun) -> Result<(), ControlError> {
-    match run() {
-        Run::Real => Ok(()),
-        Run::Dry => Err(ControlError::Dry(Box::new(would()))),
-    }
-}
-
 /// Configurations that were shown, the latest last: what has changed since is told by them.
 #[derive(Debug, Default)]
 pub(crate) struct Shown(Mutex<VecDeque<(Thing, Etag, Value)>>);
@@ -138,7 +123,7 @@ impl Shown {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, thing: &Thing, tag: Etag, view: Value) {
+    pub(crate) fn remember(&self, thing: &Thing, tag: Etag, view: Value) {
         let mut all = self.all();
         all.retain(|(one, its, _)| (one, its) != (thing, &tag));
         if all.len() >= SHOWN {
@@ -147,100 +132,10 @@ impl Shown {
         all.push_back((thing.clone(), tag, view));
     }
 
-    /// What is different now from the latest of these that is remembered.
-    fn since(&self, thing: &Thing, tags: &[Etag], now: &Value) -> Option<Vec<FieldChange>> {
+    /// The latest of these that is remembered.
+    pub(crate) fn then(&self, thing: &Thing, tags: &[Etag]) -> Option<Value> {
         let all = self.all();
         let then = all.iter().rev().find(|(one, tag, _)| one == thing && tags.contains(tag))?;
-        Some(differences(&then.2, now))
+        Some(then.2.clone())
     }
 }
-
-fn words(changes: &[FieldChange]) -> String {
-    let of = |one: &FieldChange| format!("{} {} -> {}", one.field, one.from, one.to);
-    let named: Vec<String> = changes.iter().take(NAMED).map(of).collect();
-    let more = changes.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{more}", named.join(", "))
-}
-
-fn changed(thing: &Thing, error: String) -> ControlError {
-    let read = match thing.name() {
-        Some(name) => format!("headgate {} show {name}", thing.kind()),
-        None => "headgate rules show".into(),
-    };
-    let hint = format!("look at it again ('{read}'), and make the change of what it is now");
-    ControlError::Changed { error, hint }
-}
-
-impl Control {
-    /// Does something on these terms.
-    pub fn on_terms<T>(&self, terms: Terms, work: impl FnOnce(&Control) -> T) -> T {
-        under(terms, || work(self))
-    }
-
-    /// The tag of what is set of a thing now, for whoever looks at it; `None`: there is none.
-    pub fn show_etag(&self, thing: &Thing) -> Option<Etag> {
-        let view = self.model().configuration(thing)?;
-        let tag = Etag::of(thing, &view);
-        self.shown.remember(thing, tag, view);
-        Some(tag)
-    }
-
-    /// The catalog, for a change of this thing.
-    ///
-    /// # Errors
-    /// [`ControlError::Changed`] when it is not what whoever makes the change has seen. Nothing
-    /// changes it while the catalog is held.
-    pub(crate) fn catalog_for(
-        &self,
-        thing: &Thing,
-    ) -> Result<MutexGuard<'_, Box<dyn Catalog>>, ControlError> {
-        let catalog = self.catalog();
-        self.check_seen(thing)?;
-        Ok(catalog)
-    }
-
-    fn check_seen(&self, thing: &Thing) -> Result<(), ControlError> {
-        let Some((_, seen)) = current().seen.filter(|(of, _)| of == thing) else { return Ok(()) };
-        let now = self.model().configuration(thing);
-        match (seen, now) {
-            (Seen::Unsaid, _) | (Seen::Existing, Some(_)) | (Seen::Nothing, None) => Ok(()),
-            (Seen::Nothing, Some(_)) => {
-                Err(changed(thing, format!("{thing} is there by now, made by somebody else")))
-            }
-            (Seen::Existing | Seen::OneOf(_), None) => {
-                Err(changed(thing, format!("{thing} is not there, or not any more")))
-            }
-            (Seen::OneOf(tags), Some(now)) if tags.contains(&Etag::of(thing, &now)) => Ok(()),
-            (Seen::OneOf(tags), Some(now)) => Err(changed(
-                thing,
-                match self.shown.since(thing, &tags, &now) {
-                    Some(fields) => {
-                        format!("{thing} was changed since it was looked at: {}", words(&fields))
-                    }
-                    None => format!(
-                        "{thing} is not what it was when it was looked at; what it was then is \
-                         not known any more"
-                    ),
-                },
-            )),
-        }
-    }
-
-    /// What a change would do, with what is to be said of it.
-    pub(crate) fn would(&self, change: &PolicyChange, warnings: &[String]) -> DryRun {
-        let changes = self.model().told(change);
-        DryRun { changes, warnings: warnings.to_vec(), ..DryRun::default() }
-    }
-
-    /// That a thing would go.
-    pub(crate) fn would_go(&self, thing: &Thing) -> DryRun {
-        let was = self.model().configuration(thing);
-        let changes = tell(thing, was.as_ref(), None).into_iter().collect();
-        DryRun { changes, ..DryRun::default() }
-    }
-}
-
-#[cfg(test)]
-#[path = "terms_tests.rs"]
-mod tests;

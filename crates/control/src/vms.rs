@@ -2,7 +2,7 @@
 
 use super::{Control, ControlError, DiskEntry, Model, Service, sockets};
 use crate::configuration::Thing;
-use crate::terms::in_earnest;
+use crate::preconditions::in_earnest;
 use headgate_api::priorities::{Priorities, VmPatch, VmSockets};
 use headgate_api::types::{Changed, Disk, Vm};
 use headgate_catalog::PolicyChange;

@@ -57,8 +57,10 @@ pub struct PlannedRecord {
 impl PlannedRecord {
     /// What it is to be promised with its class.
     pub fn policy_with(&self, class: Option<&ClassRecord>) -> Policy {
-        let below = class.map_or_else(Policy::default, |class| class.base(self.size));
-        self.policy.apply(below)
+        self.policy.apply(match class {
+            Some(class) => class.base(self.size),
+            None => Policy::default(),
+        })
     }
 
     /// What the disk will have been set.

@@ -2,7 +2,7 @@
 
 use super::state::{Advised, Run};
 use crate::configuration::Thing;
-use crate::terms::in_earnest;
+use crate::preconditions::in_earnest;
 use crate::{Control, ControlError};
 use headgate_api::balance::{AutomaticPatch, BalanceBy};
 use headgate_api::placement::{AdviceReport, MoveFinding, MoveReview};

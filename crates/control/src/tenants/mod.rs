@@ -10,7 +10,7 @@ mod tests;
 
 use super::{Control, ControlError, GroupShares, GroupsOfMachines, Model};
 use crate::configuration::Thing;
-use crate::terms::in_earnest;
+use crate::preconditions::in_earnest;
 use groups::{GroupKey, WhatIf};
 use headgate_api::tenants::{OnDatastore, Tenant, TenantPatch};
 use headgate_api::top::TopTenant;

@@ -2,7 +2,7 @@
 
 use super::edit::Edit;
 use super::error::ApiError;
-use super::terms;
+use super::request_terms as terms;
 use super::what_if::WhatIfs;
 use crate::calibrate::Calibrator;
 use crate::fleet::Fleet;

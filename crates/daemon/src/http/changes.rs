@@ -10,7 +10,7 @@ use super::caller::{Known, Tenant};
 use super::edit::{BODY_MAX, Edit};
 use super::error::ApiError;
 use super::operations::Operation;
-use super::terms::DryRan;
+use super::request_terms::DryRan;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;

@@ -3,7 +3,7 @@
 use super::app::{Answer, App, Edited};
 use super::edit::Edit;
 use super::error::{ApiError, Body, Flags, Param};
-use super::terms::{self, DryRan};
+use super::request_terms::{self as terms, DryRan};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};

@@ -23,6 +23,7 @@ mod owners;
 mod page;
 mod removed;
 mod reports;
+mod request_terms;
 mod rights;
 mod router;
 mod routes;

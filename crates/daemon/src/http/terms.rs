@@ -4,6 +4,7 @@
 use super::app::App;
 use super::error::ApiError;
 use super::operations::Operation;
+use super::request_terms::{DryRan, TERMS};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -34,24 +35,6 @@ const DRY: &[(&str, &str)] = &[
 
 /// The parameter that asks for one.
 const DRY_RUN: &str = "dry_run";
-
-/// Of an answer: what was asked for was only tried.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DryRan;
-
-tokio::task_local! {
-    static TERMS: Terms;
-}
-
-/// The terms of the request that is answered.
-pub(super) fn current() -> Terms {
-    TERMS.try_with(Clone::clone).unwrap_or_default()
-}
-
-/// Whether nothing is to be changed.
-pub(super) fn is_dry() -> bool {
-    current().run == Run::Dry
-}
 
 /// Whether there is a dry run of an operation.
 fn has_dry_run(operation: &Operation) -> bool {

@@ -1,10 +1,12 @@
 use super::*;
 use crate::ErrorKind;
+use crate::terms::{run, under};
 use crate::testing::Bench;
 use headgate_api::classes::ClassPut;
 use headgate_api::types::{Force, ImageFate};
 use headgate_model::Name;
 use headgate_units::Iops;
+use serde_json::Value;
 use serde_json::json;
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
