@@ -116,8 +116,12 @@ pub(crate) fn counts(daemon: &Headgate, disk: &str, to: &[&str], room: Room) -> 
             let (copy, before) = (format!("{disk}-{n}"), counter.at());
             // The last one is slow: the client writes to all of its chunks while it is made.
             let slow: &[&str] = if n == 2 { &["--copy-limit=100"] } else { &[] };
-            let words = ["disk", "copy", disk, &copy, "--read-only", "--detach"];
-            daemon.command(&[&words[..], to, slow].concat())?;
+            let words = match n {
+                0 => vec!["disk", "copy", disk, &copy],
+                1 => vec!["disk", "create", &copy, "--from", disk],
+                _ => vec!["disk", "clone", disk, &copy],
+            };
+            daemon.command(&[&words[..], &["--read-only", "--detach"], to, slow].concat())?;
             // One may be under way that nobody has heard of.
             let after = counter.at() + 1;
             wait_for("the copy should be complete", PATIENCE, || {

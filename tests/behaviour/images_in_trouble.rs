@@ -217,15 +217,55 @@ fn an_import_that_is_killed_leaves_a_disk_that_says_so() {
         let shown = daemon.json(&["disk", "show", "killed"])?;
         ensure!(shown["vm"] == "incomplete-import", "{shown}");
         let list = daemon.command(&["disk", "list"])?;
-        ensure!(list.contains("importing"), "{list}");
+        ensure!(list.contains("copying "), "{list}");
         let image = text(&lab.dir().join("data.raw"));
         let again = run_to_end(command(&daemon, &["disk", "import", "killed", &image])?, PATIENCE)?;
-        ensure!(again.stderr.contains("or was killed"), "{again:?}");
+        for word in ["or was killed", "disk import killed --cancel"] {
+            ensure!(again.stderr.contains(word), "{again:?}");
+        }
         let file = text(&lab.dir().join("out.raw"));
         let export = run_to_end(command(&daemon, &["disk", "export", "killed", &file])?, PATIENCE)?;
         ensure!(export.stderr.contains("not whole") && !Path::new(&file).exists(), "{export:?}");
-        daemon.command(&["disk", "remove", "killed", "--purge", "--yes", "--force"])?;
+        daemon.command(&["disk", "import", "killed", "--cancel"])?;
+        ensure!(disks(&daemon)?.is_empty() && removed(&daemon)?.is_empty());
         daemon.command_for(PATIENCE, &["disk", "import", "killed", &image])?;
+        daemon.stop()
+    });
+}
+
+#[test]
+fn an_import_is_shown_with_how_far_it_is_and_another_command_ends_it() {
+    with_lab(&["qemu-img"], |lab| {
+        let mut daemon = Headgate::start(lab)?;
+        let (mut import, log) = slow_import(lab, &daemon, "shown")?;
+        let far = wait_for("it should be said how far it is", PATIENCE, || {
+            let all = daemon.json(&["disk", "imports"])?;
+            let one = all[0].clone();
+            let is_begun = one["rate"].is_number() && one["copied"].as_u64() > Some(1 << 20);
+            Ok(is_begun.then_some(one))
+        })?;
+        ensure!(far["state"] == "copying" && far["disk"] == "shown", "{far}");
+        ensure!(far["source"].as_str().is_some_and(|from| from.ends_with(".raw")), "{far}");
+        let shown = daemon.json(&["disk", "show", "shown"])?;
+        let filling = &shown["filling"];
+        ensure!(filling["by"] == "import" && filling["size"] == shown["size"], "{shown}");
+        let again = daemon.json(&["disk", "imports"])?[0]["copied"].as_u64();
+        ensure!(again >= far["copied"].as_u64(), "{again:?} after {far}");
+        let text = daemon.command(&["disk", "show", "shown"])?;
+        ensure!(text.contains("an import of ") && text.contains("copying "), "{text}");
+        let top: serde_json::Value = serde_json::from_str(&daemon.get("/v1/top")?)?;
+        ensure!(top["imports"][0]["disk"] == "shown", "{top}");
+        daemon.command(&["disk", "import", "shown", "--cancel"])?;
+        let (status, said) = end(&mut import, &log)?;
+        ensure!(status.code() == Some(1) && said.contains("of this import is removed"), "{said}");
+        let image = daemon.state_dir().join("default/shown.img");
+        ensure!(disks(&daemon)?.is_empty() && removed(&daemon)?.is_empty() && !image.exists());
+        let none = daemon.command(&["disk", "import", "shown", "--cancel"]);
+        ensure!(none.is_err_and(|e| format!("{e:#}").contains("no disk 'shown'")));
+        daemon.command(&["disk", "create", "plain", "--size=1M"])?;
+        let whole = daemon.command(&["disk", "import", "plain", "--cancel"]);
+        ensure!(whole.is_err_and(|e| format!("{e:#}").contains("is not being imported")));
+        ensure!(disks(&daemon)?.len() == 1, "a whole disk is removed");
         daemon.stop()
     });
 }

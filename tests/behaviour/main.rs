@@ -8,6 +8,7 @@ mod balance;
 mod blame;
 mod catalog;
 mod clients;
+mod clones;
 mod confinement;
 mod copies;
 mod crashes;

@@ -49,6 +49,7 @@ pub struct Writer {
     /// Has a request under way been overtaken by a younger one.
     overtaken: bool,
     refusals: Refusals,
+    trims: Trims,
     /// How long it waits for an answer.
     patience: Duration,
     progress: Arc<Progress>,
@@ -60,6 +61,13 @@ enum Refusals {
     None,
     /// Such a flush has made nothing durable.
     Flushes,
+}
+
+/// Whether it trims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trims {
+    Sent,
+    Never,
 }
 
 /// How a stretch of writing ended.
@@ -79,6 +87,7 @@ impl Writer {
             random: seed,
             overtaken: false,
             refusals: Refusals::None,
+            trims: Trims::Sent,
             patience: AWAY,
             progress: Arc::default(),
         }
@@ -95,6 +104,13 @@ impl Writer {
     #[must_use]
     pub fn with_refused_flushes(mut self) -> Writer {
         self.refusals = Refusals::Flushes;
+        self
+    }
+
+    /// That never trims: while a disk is copied a trim leaves what is not copied yet as it is.
+    #[must_use]
+    pub fn without_trims(mut self) -> Writer {
+        self.trims = Trims::Never;
         self
     }
 
@@ -225,7 +241,7 @@ impl Writer {
                 client.send((CMD_WRITE_ZEROES, flags), handle, offset, length, &[])
             }
             // Headgate and its peers promise zeroes after a trim of whole blocks.
-            12..16 => {
+            12..16 if self.trims == Trims::Sent => {
                 self.ledger.zero(block, Force::No);
                 client.send((CMD_TRIM, 0), handle, offset, length, &[])
             }

@@ -2,7 +2,7 @@
 
 use super::change::Force;
 use super::types::DiskCreate;
-use headgate_model::{Blocks, DiskPlacement, MovePace, Name, Policy, Reflink};
+use headgate_model::{Blocks, DiskPlacement, DiskRecord, MovePace, Name, PolicyPart, Reflink};
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,12 @@ pub struct DiskCopy {
     /// Its name.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub name: Name,
+    /// Its size in bytes, a multiple of 4,096 and not below the disk's; when absent, the disk's.
+    /// What is behind the disk's end is zeroes. On a block device or an NBD server it is the
+    /// disk's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub size: Option<Bytes>,
     /// Where to put it; when absent, where it fits best by load and space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -25,9 +31,16 @@ pub struct DiskCopy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub vm: Option<Name>,
-    /// What it is promised once it serves.
+    /// Where it has its class, its policy and its placement from, as far as this says none.
     #[serde(default)]
-    pub policy: Policy,
+    pub settings: SettingsFrom,
+    /// The class that it has its policy from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub class: Option<Name>,
+    /// What it is promised once it serves, in place of what its class says.
+    #[serde(default)]
+    pub policy: PolicyPart,
     /// Whether its clients may only read: a snapshot.
     #[serde(default)]
     pub read_only: bool,
@@ -56,19 +69,42 @@ pub struct DiskCopy {
     pub force: Force,
 }
 
+/// Where a copy has its settings from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum SettingsFrom {
+    /// The request alone, as a new disk.
+    #[default]
+    Request,
+    /// What the request does not say is as with the disk that is copied: a clone.
+    Source,
+}
+
 impl DiskCopy {
     /// The disk that the copy will be.
-    pub fn as_new(&self, size: Bytes) -> DiskCreate {
+    pub fn as_new(&self, source: &DiskRecord) -> DiskCreate {
+        let (class, policy, placement) = match self.settings {
+            SettingsFrom::Request => (self.class.clone(), self.policy, self.placement.clone()),
+            SettingsFrom::Source => (
+                self.class.clone().or_else(|| source.set.class.clone()),
+                self.policy.over(&source.set.policy),
+                match self.placement == DiskPlacement::default() {
+                    true => source.placement.clone(),
+                    false => self.placement.clone(),
+                },
+            ),
+        };
         DiskCreate {
             name: self.name.clone(),
-            size: Some(size),
+            size: Some(self.size.unwrap_or(source.size)),
             datastore: self.datastore.clone(),
             export: self.export.clone(),
             vm: self.vm.clone(),
-            class: None,
-            policy: self.policy.into(),
+            class,
+            policy,
             read_only: self.read_only,
-            placement: self.placement.clone(),
+            placement,
             moved_from: None,
             force: self.force,
             overwrite: self.force,
@@ -173,4 +209,38 @@ pub struct Copy {
     pub ended: Option<u64>,
     /// Why it failed.
     pub reason: Option<String>,
+}
+
+/// Content that a disk does not have all of yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Filling {
+    /// How it gets it.
+    pub by: FilledBy,
+    /// Where it comes from: the disk that is copied, or the image or URI that is imported, as the
+    /// command says; `null` where nobody has said so yet.
+    pub source: Option<String>,
+    /// Bytes that it has, holes among them.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub copied: Bytes,
+    /// Bytes that it will have had copied.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub size: Bytes,
+    /// How fast it was lately, in bytes per second; `null` when it does not copy.
+    pub rate: Option<u64>,
+    /// How long the rest takes at that rate, in seconds.
+    pub seconds_left: Option<u64>,
+}
+
+/// Who fills a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum FilledBy {
+    /// The daemon copies another disk.
+    Copy,
+    /// A command imports an image.
+    Import,
+    /// A command began to import an image, and says nothing any more.
+    Nobody,
 }

@@ -19,6 +19,7 @@ pub mod flash;
 pub mod fleet;
 pub mod health;
 pub mod history;
+pub mod imports;
 pub mod latency;
 pub mod leases;
 pub mod maintenance;

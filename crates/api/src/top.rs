@@ -2,6 +2,7 @@
 
 use super::blame::Blame;
 use super::copies::Copy;
+use super::imports::Import;
 use super::latency::{LatencyNow, NarrowedFor};
 use super::moves::Move;
 use super::trouble::Trouble;
@@ -195,6 +196,9 @@ pub struct Top {
     /// Copies as of one instant that are under way.
     #[serde(default)]
     pub copies: Vec<Copy>,
+    /// Images that are imported.
+    #[serde(default)]
+    pub imports: Vec<Import>,
     /// Tenants that have virtual machines.
     #[serde(default)]
     pub tenants: Vec<TopTenant>,

@@ -5,6 +5,7 @@ pub use super::change::{Change, Force};
 pub use super::disk_patch::DiskPatch;
 pub use super::state::ServiceState;
 
+use super::copies::Filling;
 use super::costs::LearnedCosts;
 use super::flash::{Flash, Space};
 use super::latency::LatencyNow;
@@ -380,6 +381,9 @@ pub struct Disk {
     /// What it is a copy of, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// Of a disk that is a copy or an import and is not whole yet: how far that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filling: Option<Filling>,
     /// Who has set its policy, if that was not done here: a gateway whose disk it is a member of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_by: Option<PolicySource>,

@@ -352,6 +352,7 @@ impl Control {
             let entry = DiskEntry { record: record.clone(), service: Service::Creating };
             self.model_mut().disks.insert(record.name.clone(), entry);
             self.review_known_changes(&record.name);
+            self.forget_import(&record.name);
         }
         drop(catalog);
         let (record, backend, warnings) = inserted?;

@@ -443,6 +443,9 @@ impl Control {
                 set_here(&mut record, patch.force)?;
             }
             record.vm = patch.vm.apply(record.vm);
+            if record.vm != before.record.vm {
+                self.check_not_cancelled(name)?;
+            }
             record.placement = patch.placement.apply(record.placement);
             record.writes = patch.read_only.map_or(record.writes, writes_of);
             if record.writes != before.record.writes && model.moves.contains_key(name) {

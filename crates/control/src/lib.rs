@@ -38,6 +38,7 @@ mod group_shares;
 mod hangs;
 mod history_views;
 mod images;
+mod imports;
 mod latency_admission;
 pub mod leases;
 pub mod limits;
@@ -196,6 +197,8 @@ pub struct Control {
     moved: Mutex<moves::Moved>,
     /// Copies that are over.
     copied: Mutex<copies::Copied>,
+    /// Imports that commands tell of.
+    importing: Mutex<imports::Imports>,
     /// Advice that is carried out.
     balancer: Mutex<balance::Balancer>,
     /// What peers that announce policies may change.
@@ -245,6 +248,10 @@ impl Control {
 
     fn copied(&self) -> MutexGuard<'_, copies::Copied> {
         self.copied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn importing(&self) -> MutexGuard<'_, imports::Imports> {
+        self.importing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn balancer(&self) -> MutexGuard<'_, balance::Balancer> {

@@ -78,7 +78,7 @@ impl Model {
         if let Backend::Stripe { .. } = backend {
             return Err(ControlError::Busy {
                 error: format!("disk '{name}' is striped, and its labels say its size"),
-                hint: "copy it to a larger one with 'headgate disk copy'".into(),
+                hint: "create a larger disk, and have the guest copy to it".into(),
             });
         }
         if let Backend::Nbd { .. } = backend {
@@ -106,7 +106,7 @@ fn not_smaller(record: &DiskRecord, found: Bytes, whose: &str) -> ControlError {
     }
 }
 
-fn not_resized(record: &DiskRecord, refusal: NotResized) -> ControlError {
+pub(crate) fn not_resized(record: &DiskRecord, refusal: NotResized) -> ControlError {
     let name = &record.name;
     let busy = |hint: String| ControlError::Busy {
         error: format!("disk '{name}' keeps its size: {refusal}"),

@@ -88,6 +88,7 @@ impl Control {
             purge_failures: Mutex::default(),
             moved: Mutex::default(),
             copied: Mutex::default(),
+            importing: Mutex::default(),
             balancer: Mutex::default(),
             announced_pace: Mutex::default(),
             emptied: Mutex::default(),

@@ -262,6 +262,7 @@ impl Control {
             placement: record.placement.clone(),
             moved: None,
             origin: record.origin.clone(),
+            filling: self.filling(model, record),
             set_by: record.set_by.clone(),
             changes_since: model.bases_of(&record.name).iter().map(Name::to_string).collect(),
             moving: model.moves.get(&record.name).map(|moving| self.view_move(moving, record.size)),

@@ -8,6 +8,7 @@ mod class;
 mod connection;
 mod copies;
 mod data_plane;
+mod incomplete;
 mod lookback;
 mod moves;
 mod name;
@@ -35,6 +36,7 @@ pub use connection::{
 };
 pub use copies::{Blocks, ChangesSince, CopyEvent, CopyOrder, DiskCopies, Reflink};
 pub use data_plane::{CutOff, DataPlane, LiveDisk, NotResized, Period, Probe, ShardWaits, Stall};
+pub use incomplete::INCOMPLETE;
 pub use lookback::{Lookback, UnknownLookback};
 pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace, MoveRecord, MoveStep};
 pub use name::{NAME_MAX, Name, NameError};

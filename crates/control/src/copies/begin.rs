@@ -32,6 +32,8 @@ const DRAIN: Duration = Duration::from_millis(200);
 /// How a disk is to be copied.
 #[derive(Clone, Copy)]
 struct Manner {
+    /// The disk's size: the copy may be larger in the end.
+    size: Bytes,
     pace: MovePace,
     reflink: Reflink,
 }
@@ -71,17 +73,20 @@ impl Control {
         source: &Name,
         request: DiskCopy,
     ) -> Result<Changed<Copy>, ControlError> {
-        let size = self.check_copied(&self.model(), source)?;
-        let mut new = request.as_new(size);
+        let copied = self.check_copied(&self.model(), source)?;
+        let mut new = request.as_new(&copied);
+        check_not_smaller(&new, &copied)?;
         // Until the disk is in the model: the next one is placed with it in view.
         let turn = new.datastore.is_none().then(|| self.placing());
         if new.datastore.is_none() {
             new.datastore = Some(self.place(&new, None)?.0);
         }
         let copy = new.name.clone();
-        let manner = Manner { pace: request.pace(), reflink: request.reflink };
+        let (size, reflink) = (copied.size, request.reflink);
+        let manner = Manner { size, pace: request.pace(), reflink };
         let target = datastore_of(&new)?;
         let backend = self.model().datastore(&target)?.record.backend.clone();
+        check_can_grow(&backend, &new, &copied)?;
         let planned = match backend {
             // What they need to know is with the storage.
             Backend::Nbd { .. } | Backend::Stripe { .. } | Backend::Block { .. } => None,
@@ -109,8 +114,8 @@ impl Control {
         Ok(Changed { now: self.view_of_copy(&copy)?, warnings })
     }
 
-    /// Whether a disk can be copied now, by all that can be said without asking storage. Its size.
-    fn check_copied(&self, model: &Model, source: &Name) -> Result<Bytes, ControlError> {
+    /// What a disk is, if it can be copied now by all that can be said without asking storage.
+    fn check_copied(&self, model: &Model, source: &Name) -> Result<DiskRecord, ControlError> {
         let entry = model.disk(source)?;
         if let Service::Creating = entry.service {
             return Err(being_created(source));
@@ -121,7 +126,7 @@ impl Control {
         }
         model.check_not_moving(source, Operation::Snapshot)?;
         entry.check_size_stays()?;
-        Ok(entry.record.size)
+        Ok(entry.record.clone())
     }
 
     /// The row of a copy on a device or an export, which is looked at first. Blocks.
@@ -176,7 +181,7 @@ impl Control {
         let copying = Copying {
             source: source.clone(),
             datastore: planned.record.datastore.clone(),
-            size: planned.record.size,
+            size: manner.size,
             phase: Phase::Preparing,
             instant: None,
             copied: None,
@@ -186,8 +191,9 @@ impl Control {
             began,
         };
         let mut model = self.model_mut();
-        // Of two that want to copy it, one does.
-        if let Err(e) = self.check_copied(&model, source) {
+        // Of two that want to copy it, one does, and none copies what it was before it grew.
+        let now = self.check_copied(&model, source);
+        if let Some(e) = now.map(|now| size_changed(&now, manner.size)).unwrap_or_else(Some) {
             drop(model);
             return Err(e);
         }
@@ -231,7 +237,7 @@ impl Control {
         creation.holds(backend.clone());
         if let Some(directory) = &directory {
             ticket.step(format!("making the image of disk '{copy}'"));
-            images::create(self.plane.as_ref(), directory, &copy, record.size)?;
+            images::create(self.plane.as_ref(), directory, &copy, manner.size)?;
             creation.made(directory.clone());
         }
         crash::point("storage of a copy made");
@@ -244,8 +250,9 @@ impl Control {
         let order = self.order_of_copy(source, &record, (&backend, directory, found), manner)?;
         self.set_phase_of_copy(&copy, Phase::UnderWay);
         let opened = match record.writes {
-            Writes::Refused => self.open_changes(source, record.size),
-            Writes::Allowed => None,
+            // What is larger is not the disk as it was: no later snapshot is compared with it.
+            Writes::Refused if record.size == manner.size => self.open_changes(source, record.size),
+            Writes::Refused | Writes::Allowed => None,
         };
         self.plane.begin_copy(order, events)?;
         info!(disk = %source, %copy, datastore = %record.datastore, "the disk is being copied");
@@ -268,12 +275,13 @@ impl Control {
         let filled = DiskRecord {
             policy: Policy { shares, ..Policy::default() },
             writes: Writes::Allowed,
+            size: manner.size,
             ..record.clone()
         };
         let session = found.and_then(|found| found.session);
         let remote = remote::disk(&filled, backend, session, &self.leases)?;
         let copy = self.open_request(&filled, image, remote);
-        let Manner { pace, reflink } = manner;
+        let Manner { size: _, pace, reflink } = manner;
         Ok(CopyOrder { source: source.clone(), copy, content, pace, reflink })
     }
 
@@ -338,6 +346,51 @@ impl Control {
             copying.copied = progress.map(|progress| progress.copied);
         }
     }
+}
+
+/// A copy has all of its disk.
+fn check_not_smaller(new: &DiskCreate, source: &DiskRecord) -> Result<(), ControlError> {
+    let asked = new.size.unwrap_or(source.size);
+    if asked >= source.size {
+        return Ok(());
+    }
+    let (name, size) = (&source.name, source.size);
+    Err(ControlError::invalid(
+        format!("{asked} is less than the {size} of disk '{name}', all of which is copied"),
+        format!("no size, or one of at least {} bytes", size.0),
+    ))
+}
+
+/// A copy may be larger than its disk where the storage is made for it.
+fn check_can_grow(
+    backend: &Backend,
+    new: &DiskCreate,
+    source: &DiskRecord,
+) -> Result<(), ControlError> {
+    match backend {
+        Backend::Dir { .. } | Backend::Emulated { .. } | Backend::Memory { .. } => return Ok(()),
+        Backend::Nbd { .. } | Backend::Stripe { .. } | Backend::Block { .. } => {}
+    }
+    let asked = new.size.unwrap_or(source.size);
+    if asked == source.size {
+        return Ok(());
+    }
+    let target = new.datastore.as_ref().map(Name::as_str).unwrap_or_default();
+    Err(ControlError::invalid(
+        format!(
+            "a copy on datastore '{target}' is as large as its disk, {}: nobody knows what a \
+             device or an export holds behind that",
+            source.size
+        ),
+        "no size, or a datastore whose disks are files",
+    ))
+}
+
+fn size_changed(now: &DiskRecord, planned: Bytes) -> Option<ControlError> {
+    (now.size != planned).then(|| ControlError::Busy {
+        error: format!("disk '{}' has just been given another size", now.name),
+        hint: "copy it now".into(),
+    })
 }
 
 /// What became of the instant; `None`: nothing yet, and nobody waits any longer.

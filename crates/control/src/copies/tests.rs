@@ -347,3 +347,90 @@ fn nothing_beside_a_copy_says_that_it_is_a_disk_until_it_is() {
     bench.records.wait(Duration::from_secs(60));
     assert!(record.exists());
 }
+
+#[test]
+fn a_clone_has_what_the_disk_has_and_a_copy_what_was_asked_for() {
+    let bench = bench();
+    let class: headgate_api::classes::ClassPut =
+        serde_json::from_value(json!({"policy": {"limit": 900}})).unwrap();
+    bench.control.set_class(&name("gold"), class).unwrap();
+    let patch = json!({"class": "gold", "vm": "db"});
+    bench.control.set_disk(&name("a"), serde_json::from_value(patch).unwrap()).unwrap();
+    let made = |copy: &str, body: Value| {
+        let mut all = json!({"name": copy, "datastore": "new"});
+        all.as_object_mut().unwrap().append(&mut body.as_object().unwrap().clone());
+        bench.control.copy_disk(&name("a"), request(all)).unwrap();
+        let of = bench.control.disk(&name(copy)).unwrap();
+        bench.plane.play_copy(copy, CopyEvent::Ended(Outcome::Complete));
+        bench.plane.play_copy(copy, CopyEvent::Released);
+        while bench.control.view_of_copy(&name(copy)).unwrap().state != CopyState::Complete {
+            sleep(Duration::from_millis(1));
+        }
+        of
+    };
+    let clone = made("b", json!({"settings": "source"}));
+    assert_eq!(clone.class, Some(name("gold")));
+    let set = |p: headgate_model::Policy| {
+        (p.shares.get(), p.reservation.map(Iops::get), p.limit.map(Iops::get))
+    };
+    assert_eq!(set(clone.policy), (700, Some(50), Some(900)));
+    assert_eq!((clone.vm, clone.read_only), (None, false));
+    // What is said goes before what the disk has; that there is none, too.
+    let other = json!({"settings": "source", "policy": {"reservation": null, "shares": 9}});
+    assert_eq!(set(made("c", other).policy), (9, None, Some(900)));
+    let plain = made("d", json!({"policy": {"shares": 30}}));
+    assert_eq!((plain.class, set(plain.policy)), (None, (30, None, None)));
+    let new = made("e", json!({"class": "gold", "vm": "test"}));
+    assert_eq!((new.class, new.vm), (Some(name("gold")), Some(name("test"))));
+    assert_eq!(set(new.policy).2, Some(900));
+}
+
+#[test]
+fn a_copy_may_be_larger_than_its_disk_and_not_smaller() {
+    let bench = bench();
+    let with = |size: u64| request(json!({"name": "b", "datastore": "new", "size": size}));
+    let small = bench.control.copy_disk(&name("a"), with(4096)).unwrap_err();
+    assert_eq!(small.kind(), ErrorKind::Invalid);
+    assert!(small.to_string().contains("is less than the 8 KiB"), "{small}");
+    let odd = bench.control.copy_disk(&name("a"), with(8193)).unwrap_err();
+    assert_eq!(odd.kind(), ErrorKind::Invalid, "{odd}");
+    nothing_is_left(&bench, "refused");
+    let begun = bench.control.copy_disk(&name("a"), with(65_536)).unwrap().now;
+    // What is copied is the disk; what is promised is the copy.
+    assert_eq!(begun.size.0, 8192);
+    assert_eq!(bench.control.disk(&name("b")).unwrap().size.0, 65_536);
+    assert_eq!(image(&bench).metadata().unwrap().len(), 8192);
+    end(&bench, Outcome::Complete);
+    assert_eq!(settle(&bench).state, CopyState::Complete);
+    assert_eq!(image(&bench).metadata().unwrap().len(), 65_536);
+    let disk = bench.control.disk(&name("b")).unwrap();
+    assert_eq!((disk.size.0, disk.state), (65_536, ServiceState::Serving));
+    let bench = bench.restart();
+    let disk = bench.control.disk(&name("b")).unwrap();
+    assert_eq!((disk.size.0, disk.state), (65_536, ServiceState::Serving));
+}
+
+#[test]
+fn a_copy_that_cannot_grow_is_undone() {
+    let bench = bench();
+    bench.plane.break_down("resize_disk");
+    let larger = request(json!({"name": "b", "datastore": "new", "size": 65_536}));
+    bench.control.copy_disk(&name("a"), larger).unwrap();
+    end(&bench, Outcome::Complete);
+    let over = settle(&bench);
+    assert_eq!(over.state, CopyState::Failed);
+    assert!(over.reason.unwrap().contains("resize_disk"));
+    nothing_is_left(&bench, "not grown");
+}
+
+#[test]
+fn a_disk_that_is_copied_to_says_how_far_it_is() {
+    let bench = bench();
+    begin(&bench).unwrap();
+    let filling = bench.control.disk(&name("b")).unwrap().filling.unwrap();
+    assert_eq!((filling.source.as_deref(), filling.copied.0), (Some("a"), 4096));
+    assert_eq!(bench.control.disk(&name("a")).unwrap().filling, None);
+    end(&bench, Outcome::Complete);
+    settle(&bench);
+    assert_eq!(bench.control.disk(&name("b")).unwrap().filling, None);
+}

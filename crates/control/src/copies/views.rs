@@ -7,7 +7,7 @@ use headgate_model::Name;
 use headgate_units::Bytes;
 
 impl Control {
-    fn view_copy(&self, copy: &Name, copying: &Copying) -> Copy {
+    pub(crate) fn view_copy(&self, copy: &Name, copying: &Copying) -> Copy {
         let progress = self.plane.copy_progress(copy);
         let state = copying.state();
         let seen = progress.map(|progress| progress.copied);

@@ -3,11 +3,12 @@
 use crate::changed_blocks::Opened;
 use crate::creation::{Creation, HandedOver};
 use crate::leases::Eviction;
+use crate::resize::not_resized;
 use crate::snapshots::Snapshot;
 use crate::{Control, ControlError, DiskEntry, Service, crash};
 use headgate_events::{Entry, Outcome as Told, Who};
 use headgate_mirror::instant::Outcome;
-use headgate_model::{Backend, CopyEvent, DiskRecord, DiskState, Name, Origin};
+use headgate_model::{Backend, CopyEvent, CutOff, DiskRecord, DiskState, Name, Origin};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Weak};
 use std::thread::sleep;
@@ -177,10 +178,13 @@ impl Control {
     ) -> Result<(), ControlError> {
         let copy = record.name.clone();
         crash::point("copy complete");
-        let at = {
+        let (at, filled) = {
             let model = self.model();
-            let instant = model.copies.get(&copy).and_then(|copying| copying.instant);
-            instant.or(record.origin.as_ref().map(|origin| origin.at)).unwrap_or_default()
+            let copying = model.copies.get(&copy);
+            let instant = copying.and_then(|copying| copying.instant);
+            let began = record.origin.as_ref().map(|origin| origin.at);
+            let filled = copying.map_or(record.size, |copying| copying.size);
+            (instant.or(began).unwrap_or_default(), filled)
         };
         let snapshot = Snapshot { name: copy.clone(), at };
         // Before clients can come.
@@ -188,8 +192,13 @@ impl Control {
             self.keep_opened(&snapshot, opened);
         }
         crash::point("what a snapshot knows kept");
-        self.open_held_disk(&record, backend, None, Eviction::Never)?;
+        let as_filled = DiskRecord { size: filled, ..record.clone() };
+        self.open_held_disk(&as_filled, backend, None, Eviction::Never)?;
         creation.serves();
+        if filled < record.size {
+            let grown = self.plane.resize_disk(&copy, record.size, CutOff::Keep);
+            grown.map_err(|refusal| not_resized(&record, refusal))?;
+        }
         let mut catalog = self.catalog();
         // With what was changed meanwhile.
         let now = self.model().disk(&copy)?.record.clone();

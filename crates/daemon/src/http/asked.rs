@@ -33,7 +33,7 @@ impl Asked {
             "disks" if uri.path().ends_with("/copy") => {
                 ("disk", [Some(disk(&name)), text("name")].into_iter().flatten().collect())
             }
-            "disks" | "moves" | "copies" | "removed" => ("disk", vec![disk(&name)]),
+            "disks" | "moves" | "copies" | "imports" | "removed" => ("disk", vec![disk(&name)]),
             "vms" => ("vm", Vec::new()),
             "tenants" => ("tenant", Vec::new()),
             "classes" => ("class", Vec::new()),

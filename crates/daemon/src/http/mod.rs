@@ -14,6 +14,7 @@ mod error;
 mod events;
 mod fleet;
 mod gate;
+mod imports;
 mod moves;
 mod nodes;
 mod openapi;

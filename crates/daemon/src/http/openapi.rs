@@ -8,8 +8,8 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 mod tests {
     use super::super::terms::document::OnTerms;
     use super::super::{
-        balance, blame, classes, copies, events, fleet, moves, nodes, operations, owners, removed,
-        reports, routes, scrape, what_if,
+        balance, blame, classes, copies, events, fleet, imports, moves, nodes, operations, owners,
+        removed, reports, routes, scrape, what_if,
     };
     use serde_json::Value;
     use std::collections::BTreeSet;
@@ -69,6 +69,10 @@ mod tests {
             copies::show_copy,
             copies::set_copy,
             copies::cancel_copy,
+            imports::list_imports,
+            imports::show_import,
+            imports::hear_of_import,
+            imports::cancel_import,
             removed::list_removed,
             removed::restore_disk,
             removed::purge_removed,

@@ -34,6 +34,15 @@ impl Allowed {
     }
 }
 
+/// Whether an operation is told in the log of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Each time.
+    Always,
+    /// Only who may not, for it changes nothing that anybody set.
+    IfForbidden,
+}
+
 /// An operation of the API.
 pub(super) struct Operation {
     pub(super) method: &'static str,
@@ -42,17 +51,18 @@ pub(super) struct Operation {
     /// In the command line's words where it has some; none for what only reads.
     pub(super) words: &'static str,
     pub(super) allowed: Allowed,
+    pub(super) told: Told,
 }
 
 use Allowed::{Admins, Everyone, Tenants, Viewers};
 
 const fn read(path: &'static str, allowed: Allowed) -> Operation {
-    Operation { method: "GET", path, words: "", allowed }
+    Operation { method: "GET", path, words: "", allowed, told: Told::IfForbidden }
 }
 
 /// What changes nothing, and is asked with a body.
 const fn ask(path: &'static str, allowed: Allowed) -> Operation {
-    Operation { method: "POST", path, words: "", allowed }
+    Operation { method: "POST", path, words: "", allowed, told: Told::IfForbidden }
 }
 
 /// What changes something.
@@ -62,7 +72,17 @@ const fn change(
     words: &'static str,
     allowed: Allowed,
 ) -> Operation {
-    Operation { method, path, words, allowed }
+    Operation { method, path, words, allowed, told: Told::Always }
+}
+
+/// What says how something goes, again and again.
+const fn report(
+    method: &'static str,
+    path: &'static str,
+    words: &'static str,
+    allowed: Allowed,
+) -> Operation {
+    Operation { method, path, words, allowed, told: Told::IfForbidden }
 }
 
 /// All of them.
@@ -109,6 +129,10 @@ pub(super) static ALL: &[Operation] = &[
     read("/v1/copies/{name}", Viewers),
     change("PATCH", "/v1/copies/{name}", "disk copy (change)", Admins),
     change("DELETE", "/v1/copies/{name}", "disk copy --cancel", Admins),
+    read("/v1/imports", Viewers),
+    read("/v1/imports/{name}", Viewers),
+    report("PUT", "/v1/imports/{name}", "disk import (progress)", Admins),
+    change("DELETE", "/v1/imports/{name}", "disk import --cancel", Admins),
     read("/v1/moves", Viewers),
     read("/v1/moves/{name}", Viewers),
     change("PATCH", "/v1/moves/{name}", "disk migrate (change)", Admins),
@@ -149,11 +173,6 @@ pub(super) static ALL: &[Operation] = &[
 ];
 
 impl Operation {
-    /// Whether it changes something.
-    pub(super) fn changes(&self) -> bool {
-        !self.words.is_empty()
-    }
-
     /// The one that a request asks for; `None`: there is none.
     pub(super) fn of(method: &Method, uri: &Uri) -> Option<&'static Operation> {
         // Whoever asks for the head of an answer reads.
@@ -203,7 +222,7 @@ mod tests {
     fn what_changes_something_has_words_and_is_for_no_viewer() {
         for one in ALL {
             let reads = one.method == "GET" || one.path == "/v1/what-if";
-            assert_eq!(one.changes(), !reads, "{} {}", one.method, one.path);
+            assert_eq!(one.words.is_empty(), reads, "{} {}", one.method, one.path);
             assert!(reads || !one.allowed.is_for_viewers(), "{} {}", one.method, one.path);
         }
     }

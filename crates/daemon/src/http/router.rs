@@ -4,8 +4,8 @@ use super::app::App;
 use super::error::ApiError;
 use super::operations::{self, Operation};
 use super::{
-    balance, blame, classes, copies, events, fleet, moves, nodes, owners, removed, reports, routes,
-    scrape, tenants, terms, what_if,
+    balance, blame, classes, copies, events, fleet, imports, moves, nodes, owners, removed,
+    reports, routes, scrape, tenants, terms, what_if,
 };
 use axum::http::{StatusCode, Uri};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
@@ -102,6 +102,16 @@ fn handler(operation: &Operation) -> MethodRouter<App> {
         ("GET", "/metrics") => get(scrape::metrics),
         ("GET", "/v1/openapi.json") => get(routes::openapi),
         ("GET", "/healthz") => get(routes::healthz),
+        _ => handler_of_imports(operation),
+    }
+}
+
+fn handler_of_imports(operation: &Operation) -> MethodRouter<App> {
+    match (operation.method, operation.path) {
+        ("GET", "/v1/imports") => get(imports::list_imports),
+        ("GET", "/v1/imports/{name}") => get(imports::show_import),
+        ("PUT", "/v1/imports/{name}") => put(imports::hear_of_import),
+        ("DELETE", "/v1/imports/{name}") => delete(imports::cancel_import),
         _ => what_if::route(operation),
     }
 }

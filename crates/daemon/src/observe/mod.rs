@@ -121,6 +121,7 @@ impl Observer {
         top.tenants = self.control.machines_of_tenants();
         top.copies = self.control.copies();
         top.copies.retain(|one| !one.state.is_over());
+        top.imports = self.control.imports();
         top
     }
 

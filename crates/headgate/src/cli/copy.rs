@@ -8,11 +8,11 @@ use super::policy::PolicyArgs;
 use super::values::{OrNone, force};
 use clap::{Args, ValueEnum};
 use headgate_api::client::Client;
-use headgate_api::copies::{Copy, CopyState, DiskCopy};
+use headgate_api::copies::{Copy, CopyState, DiskCopy, SettingsFrom};
 use headgate_api::pace::PacePatch;
 use headgate_api::types::{Changed, Disk};
 use headgate_daemon::serve::signals::Signals;
-use headgate_model::{Blocks, DiskPlacement, Name, Policy, Reflink};
+use headgate_model::{Blocks, DiskPlacement, Name, PolicyPart, Reflink};
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -24,7 +24,8 @@ const WATCH: Duration = Duration::from_millis(200);
 
 /// What copying may take.
 #[derive(Debug, Args)]
-struct Pace {
+#[command(next_help_heading = "Copying")]
+pub(super) struct Pace {
     /// Weight of the copying against the disks of both datastores, 1 to 1000000 [default: 100]
     #[arg(long, value_name = "N")]
     copy_shares: Option<Shares>,
@@ -60,6 +61,11 @@ impl From<ReflinkArg> for Reflink {
 }
 
 impl Pace {
+    /// Whether one of its options is.
+    pub(super) fn is_given(&self) -> bool {
+        self.detach || self.reflink.is_some() || self.patch() != PacePatch::default()
+    }
+
     fn patch(&self) -> PacePatch {
         PacePatch {
             shares: self.copy_shares,
@@ -169,7 +175,7 @@ impl CopyDisk {
             datastore: self.datastore,
             export: self.export,
             vm: self.vm,
-            policy: self.policy.policy(),
+            policy: self.policy.part().with_values_only(),
             read_only: self.read_only,
             force: force(self.force),
             ..request(copy, &self.pace)
@@ -195,15 +201,18 @@ impl Snapshot {
     }
 }
 
-fn request(name: Name, pace: &Pace) -> DiskCopy {
+pub(super) fn request(name: Name, pace: &Pace) -> DiskCopy {
     let reflink = pace.reflink.map(Reflink::from).unwrap_or_default();
     let pace = pace.patch();
     DiskCopy {
         name,
+        size: None,
         datastore: None,
         export: None,
         vm: None,
-        policy: Policy::default(),
+        settings: SettingsFrom::Request,
+        class: None,
+        policy: PolicyPart::default(),
         read_only: false,
         placement: DiskPlacement::default(),
         shares: pace.shares,
@@ -214,7 +223,7 @@ fn request(name: Name, pace: &Pace) -> DiskCopy {
     }
 }
 
-fn begin(
+pub(super) fn begin(
     client: &Client,
     name: &Name,
     request: &DiskCopy,

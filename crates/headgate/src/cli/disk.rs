@@ -1,15 +1,17 @@
 use super::attach::Attach;
 use super::common::{DaemonArgs, Print};
 use super::copy::{self, CopyDisk, Snapshot};
-use super::create::CreateDisk;
+use super::create::{CloneDisk, NewDisk};
 use super::disk_export::DiskExport;
 use super::disk_import::{self, DiskImport};
 use super::disk_show::Show;
-use super::disk_text::{block_sizes, describe_connection, exports, lease, servers, set_by, whence};
+use super::disk_text::{
+    block_sizes, describe_connection, exports, lease, servers, set_by, state, whence,
+};
 use super::dry_run::DryRunArg;
 use super::error::CliError;
 use super::host;
-use super::incomplete::is_incomplete;
+use super::incomplete;
 use super::migrate::{self, Migrate};
 use super::output::{
     Align, Table, date, description, json, or_dash, print_changed, print_value, warnings,
@@ -25,9 +27,9 @@ use clap::{Args, Subcommand};
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
 use headgate_api::removed::{DiskRestore, RemovedDisk};
-use headgate_api::types::{self, Changed, DiskPatch, ServiceState};
+use headgate_api::types::{self, Changed, DiskPatch};
 use headgate_model::PriorityScope;
-use headgate_model::{ConnectionState, Name, PolicyField};
+use headgate_model::{Name, PolicyField};
 use headgate_placement::Placement;
 use hyper::Method;
 use serde::Serialize;
@@ -37,12 +39,16 @@ use std::io::Write;
 #[derive(Debug, Subcommand)]
 pub(super) enum DiskCommand {
     /// Create a disk and serve it
+    ///
+    /// With --from it has the content of another disk, as of one instant while that is used, and
+    /// serves when all is copied; the command waits for that and shows how far it is.
     #[command(
         after_help = "Examples:\n  headgate disk create db0 --size 100G --vm db --reservation 500 --shares 2000\n  \
+        headgate disk create db1 --from db0-monday --size 200G --class gold\n  \
         headgate disk create scratch --size 20G --limit 200 --limit-bandwidth 50M\n  \
         headgate disk create db1-new --size 100G --datastore array9 --moved-from db1"
     )]
-    Create(Box<CreateDisk>),
+    Create(Box<NewDisk>),
     /// Create a disk with the content of an image file or of an NBD server's export
     ///
     /// The content is written through the disk's own NBD export: the disk's policy holds for it.
@@ -56,6 +62,11 @@ pub(super) enum DiskCommand {
         headgate disk import old 'nbd://array9/old'"
     )]
     Import(DiskImport),
+    /// List imports that are under way, and what a killed one has left
+    Imports {
+        #[command(flatten)]
+        print: Print,
+    },
     /// Write a disk's content into an image file
     ///
     /// The file gets its name when it is whole. When the command fails or is interrupted, no file
@@ -119,6 +130,14 @@ pub(super) enum DiskCommand {
         headgate disk copy db0 db0-test --datastore fast --copy-bandwidth 50M --detach\n  \
         headgate disk copy --cancel db0-test")]
     Copy(CopyDisk),
+    /// Copy a disk with its class, its policy and its placement while it is used
+    ///
+    /// As 'disk copy', but what no option says of the new disk is as with the disk that is copied.
+    /// Its virtual machine is not: name one with --vm. Of a snapshot, which has a policy of its
+    /// own, the clone is a disk that clients can write.
+    #[command(after_help = "Examples:\n  headgate disk clone db0 db0-test\n  \
+        headgate disk clone db0 db0-test --vm test --reservation none --size 200G")]
+    Clone(CloneDisk),
     /// Make a read-only copy of a disk as of one instant while it is used
     #[command(after_help = "Examples:\n  headgate disk snapshot db0 db0-monday\n  \
         headgate disk export db0-monday backup.qcow2 --format qcow2")]
@@ -253,7 +272,9 @@ impl DiskCommand {
             | DiskCommand::Copies { print }
             | DiskCommand::Restore { print, .. } => Some(*print),
             DiskCommand::Show(show) => Some(show.print),
-            DiskCommand::Create(create) => Some(create.disk.print),
+            DiskCommand::Create(create) => Some(create.print()),
+            DiskCommand::Clone(clone) => Some(clone.print()),
+            DiskCommand::Imports { print } => Some(*print),
             DiskCommand::Import(import) => Some(import.print()),
             DiskCommand::Export(export) => Some(export.print),
             DiskCommand::Set(set) => Some(set.print),
@@ -270,17 +291,21 @@ impl DiskCommand {
     pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let client = daemon.client()?;
         match self {
-            DiskCommand::Create(create) => {
-                let CreateDisk { disk, dry_run } = *create;
-                let (print, to) = (disk.print, (Method::POST, "/v1/disks"));
+            DiskCommand::Create(new) if new.is_copy() => new.copy(&client, out),
+            DiskCommand::Create(new) => {
+                let (print, dry_run) = (new.print(), new.dry_run());
+                let to = (Method::POST, "/v1/disks");
                 let created: Option<Created<types::Disk>> =
-                    dry_run.send(&client, to, &disk.request(), print, out)?;
+                    dry_run.send(&client, to, &new.request()?, print, out)?;
                 created.map_or(Ok(()), |created| print_created(print, &created, &created, out))
             }
+            DiskCommand::Clone(clone) => clone.run(&client, out),
+            DiskCommand::Import(import) if import.is_cancel() => import.cancel(&client, out),
             DiskCommand::Import(import) => {
                 let (print, imported) = (import.print(), import.run(&client)?);
                 print_created(print, &imported, &imported.created, out)
             }
+            DiskCommand::Imports { print } => disk_import::list(&client, print, out),
             DiskCommand::Export(export) => export.run(&client, out),
             DiskCommand::Set(set) => {
                 let (print, dry_run) = (set.print, set.dry_run);
@@ -405,36 +430,6 @@ fn chosen(placement: Option<&Placement>) -> String {
     text
 }
 
-fn connection(disk: &types::Disk) -> Option<ConnectionState> {
-    disk.connection.as_ref().map(|connection| connection.state)
-}
-
-fn state(disk: &types::Disk) -> String {
-    match disk.state {
-        other @ (ServiceState::Starting
-        | ServiceState::Hung
-        | ServiceState::Failed
-        | ServiceState::Evicted) => other.as_str().into(),
-        ServiceState::Serving if trouble::is_held(disk) => "held".into(),
-        ServiceState::Serving if is_incomplete(disk) => "importing".into(),
-        ServiceState::Serving if connection(disk) == Some(ConnectionState::Waiting) => {
-            "waiting".into()
-        }
-        ServiceState::Serving if connection(disk) == Some(ConnectionState::Failing) => {
-            "failing".into()
-        }
-        ServiceState::Serving if connection(disk) == Some(ConnectionState::Evicted) => {
-            "evicted".into()
-        }
-        ServiceState::Serving if disk.trouble.is_some() => "failing".into(),
-        ServiceState::Serving if disk.overbooked && disk.policy.reservation.is_some() => {
-            "overbooked".into()
-        }
-        ServiceState::Serving if migrate::is_moving(disk) => "moving".into(),
-        ServiceState::Serving => "serving".into(),
-    }
-}
-
 fn table(disks: &[types::Disk]) -> Table {
     let mut table = Table::new(&[
         ("NAME", Align::Left),
@@ -483,6 +478,7 @@ fn describe(disk: &types::Disk) -> String {
         ("name", Some(disk.name.to_string())),
         ("state", Some(state(disk))),
         ("reason", disk.reason.clone()),
+        ("copying", disk.filling.as_ref().map(incomplete::words)),
         ("trouble", disk.trouble.as_ref().map(trouble::words)),
         ("last error", disk.last_error.as_ref().map(trouble::last_error)),
         ("datastore", Some(disk.datastore.to_string())),

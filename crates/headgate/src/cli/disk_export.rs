@@ -4,7 +4,7 @@ use super::common::Print;
 use super::error::CliError;
 use super::incomplete::is_incomplete;
 use super::output::print_value;
-use super::transfer::{FORMATS, open_disk, transfer};
+use super::transfer::{FORMATS, Heard, open_disk, transfer};
 use super::values::one_of;
 use clap::Args;
 use headgate_api::client::Client;
@@ -119,7 +119,7 @@ impl DiskExport {
         let link = open_disk(&disk.nbd_uri)?;
         let source = NbdSource::new(&link);
         let image = self.begin(&self.file, &source)?;
-        let copied = transfer(&source, image.sink(), &[&link], signals)?;
+        let copied = transfer(&source, image.sink(), &[&link], signals, &|_| Heard::GoOn)?;
         let consistent = disk.read_only || before == counters(client, &self.name)?;
         if !consistent && sharing == Sharing::Refused {
             return Err(CliError::Stopped(

@@ -1,7 +1,8 @@
 //! Words of what a disk is on and who has it.
 
+use super::{incomplete, migrate, trouble};
 use headgate_api::leases::{Lease, LeasePlace};
-use headgate_api::types;
+use headgate_api::types::{self, ServiceState};
 use headgate_model::{
     BlockSizes, Connection, ConnectionState, FieldSource, PolicyAnswer, PolicySource, ReceivedIos,
     ServerConnection,
@@ -120,4 +121,39 @@ pub(super) fn lease(lease: &Lease) -> String {
 pub(super) fn exports(disk: &types::Disk) -> Option<String> {
     let each = disk.exports.iter().map(|e| format!("{} (priority {})", e.name, e.priority));
     (!disk.exports.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
+}
+
+fn connection(disk: &types::Disk) -> Option<ConnectionState> {
+    disk.connection.as_ref().map(|connection| connection.state)
+}
+
+/// The state of a disk in a word, or two.
+pub(super) fn state(disk: &types::Disk) -> String {
+    if let (Some(filling), ServiceState::Starting | ServiceState::Serving) =
+        (&disk.filling, disk.state)
+    {
+        return incomplete::state(filling);
+    }
+    match disk.state {
+        other @ (ServiceState::Starting
+        | ServiceState::Hung
+        | ServiceState::Failed
+        | ServiceState::Evicted) => other.as_str().into(),
+        ServiceState::Serving if trouble::is_held(disk) => "held".into(),
+        ServiceState::Serving if connection(disk) == Some(ConnectionState::Waiting) => {
+            "waiting".into()
+        }
+        ServiceState::Serving if connection(disk) == Some(ConnectionState::Failing) => {
+            "failing".into()
+        }
+        ServiceState::Serving if connection(disk) == Some(ConnectionState::Evicted) => {
+            "evicted".into()
+        }
+        ServiceState::Serving if disk.trouble.is_some() => "failing".into(),
+        ServiceState::Serving if disk.overbooked && disk.policy.reservation.is_some() => {
+            "overbooked".into()
+        }
+        ServiceState::Serving if migrate::is_moving(disk) => "moving".into(),
+        ServiceState::Serving => "serving".into(),
+    }
 }

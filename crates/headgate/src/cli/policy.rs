@@ -114,12 +114,7 @@ impl PolicyArgs {
         }
     }
 
-    /// The policy of a disk of which nothing is known.
-    pub(super) fn policy(self) -> Policy {
-        self.part().apply(Policy::default())
-    }
-
-    /// The same, or none where nothing was given.
+    /// The policy of a new disk, or none where nothing was given.
     pub(super) fn policy_if_given(self) -> Option<Policy> {
         let patch = self.patch();
         (patch != DiskPatch::default()).then(|| patch.policy().apply(Policy::default()))

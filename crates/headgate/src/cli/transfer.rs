@@ -7,8 +7,10 @@ use headgate_images::{Control, Copied, Format, ImageError, Link, Sink, Source, c
 use headgate_nbd::uri::Uri;
 use headgate_units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often one looks how far the copy is.
 const WATCH: Duration = Duration::from_millis(200);
@@ -22,13 +24,28 @@ pub(super) fn open_disk(uri: &str) -> Result<Link, CliError> {
     Ok(Link::open(&uri, "the daemon")?)
 }
 
+/// How often somebody is told how far a copy is.
+const TELL: Duration = Duration::from_secs(1);
+
+/// Whether the copy is to go on, says whoever is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    GoOn,
+    /// Nobody wants it any more.
+    Cancelled,
+}
+
+/// Whoever is told how far a copy is, in bytes, now and then.
+pub(super) type Listener<'a> = &'a (dyn Fn(u64) -> Heard + Sync);
+
 /// Copies, with a bar where somebody sees it. A signal ends the copy, also while an export of
-/// `links` does not answer.
+/// `links` does not answer, and so does a listener that wants it no more.
 pub(super) fn transfer(
     source: &dyn Source,
     sink: &dyn Sink,
     links: &[&Link],
     signals: &Signals,
+    listener: Listener<'_>,
 ) -> Result<Copied, CliError> {
     let control = Control::default();
     let size = sink.size();
@@ -39,9 +56,26 @@ pub(super) fn transfer(
         bar.set_style(style);
     }
     let mut caught = None;
+    let unwanted = AtomicBool::new(false);
     let end = thread::scope(|scope| {
         let copying = scope.spawn(|| copy(source, sink, &control));
+        // Whoever is told may not answer for a while: the copy and signals do not wait for it.
+        let (tell, told) = mpsc::sync_channel::<u64>(1);
+        scope.spawn(|| {
+            for done in told {
+                if listener(done) == Heard::Cancelled {
+                    unwanted.store(true, Ordering::Relaxed);
+                    control.cancel();
+                    links.iter().for_each(|link| link.hang_up());
+                }
+            }
+        });
+        let mut last: Option<Instant> = None;
         while !copying.is_finished() {
+            if last.is_none_or(|last| last.elapsed() >= TELL) {
+                last = Some(Instant::now());
+                let _ = tell.try_send(control.done());
+            }
             bar.set_message(format!("{} of {size}", Bytes(control.done())));
             bar.set_position(control.done());
             if let Some(signal) = signals.wait_for(WATCH) {
@@ -50,9 +84,13 @@ pub(super) fn transfer(
                 links.iter().for_each(|link| link.hang_up());
             }
         }
+        drop(tell);
         copying.join()
     });
     bar.finish_and_clear();
+    if unwanted.load(Ordering::Relaxed) {
+        return Err(CliError::Stopped("it was cancelled".into()));
+    }
     match (end, caught) {
         (Ok(Ok(copied)), _) => Ok(copied),
         (Ok(Err(ImageError::Cancelled)), Some(signal)) => Err(CliError::CopyInterrupted(signal)),

@@ -2,6 +2,7 @@
 
 use super::format::mebibytes;
 use headgate_api::copies::Copy;
+use headgate_api::imports::Import;
 use headgate_api::moves::{Move, MoveState};
 use headgate_api::top::{Top, TopDatastore};
 use ratatui::style::{Color, Stylize};
@@ -15,6 +16,8 @@ pub(super) fn lines(top: &Top, datastore: &TopDatastore) -> Vec<Line<'static>> {
         one.datastore == datastore.name || datastore.disks.iter().any(|d| d.name == one.source)
     };
     lines.extend(top.copies.iter().filter(has).map(instant_line));
+    let into = |one: &&Import| one.datastore == datastore.name;
+    lines.extend(top.imports.iter().filter(into).map(import_line));
     lines
 }
 
@@ -27,6 +30,13 @@ fn instant_line(one: &Copy) -> Line<'static> {
     if waiting > 0 {
         text.push_str(&format!(", {waiting} changes of the disk wait for it"));
     }
+    Line::from(text).fg(Color::Cyan)
+}
+
+fn import_line(one: &Import) -> Line<'static> {
+    let done = one.copied.0.saturating_mul(100) / one.size.0.max(1);
+    let mut text = format!("    import of {}: {}, {done} %", one.disk, one.state.as_str());
+    push_speed(&mut text, one.rate, one.seconds_left);
     Line::from(text).fg(Color::Cyan)
 }
 
@@ -98,6 +108,20 @@ mod tests {
         }]);
         let on = serde_json::from_value(on).unwrap();
         assert_eq!(text(&lines(&top, &on)), [line]);
+    }
+
+    #[test]
+    fn an_import_is_shown_on_its_datastore() {
+        let one: Import = serde_json::from_value(serde_json::json!({
+            "disk": "db1", "datastore": "fast", "state": "copying", "source": "a.qcow2",
+            "copied": 37_580_963_840u64, "size": 107_374_182_400u64, "rate": 28_311_552u64,
+            "seconds_left": 245, "began": 0,
+        }))
+        .unwrap();
+        let top = Top { imports: vec![one], ..Top::default() };
+        let line = "    import of db1: copying, 35 %, 27 MiB/s, 4:05 left";
+        assert_eq!(text(&lines(&top, &store("fast"))), [line]);
+        assert!(lines(&top, &store("array")).is_empty());
     }
 
     #[test]
