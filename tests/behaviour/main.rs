@@ -4,6 +4,7 @@
 mod announced;
 mod api_tcp;
 mod applied;
+mod automatic;
 mod balance;
 mod blame;
 mod catalog;

@@ -121,10 +121,18 @@ impl Control {
     /// Does what the rules say of advice.
     pub(super) fn act_on(&self, automatic: &Automatic, report: &AdviceReport) {
         match automatic.turn(wall_clock(), self.routes().len(), &harms(report)) {
-            Turn::Rest => {}
+            Turn::Rest => self.tell_of_hours(automatic, report),
             Turn::Stop(harm) => self.stop_automatic(&harm),
             Turn::Show => self.balancer().waiting = self.advised(report).len(),
             Turn::Carry => self.carry_by_rules(automatic, report),
+        }
+    }
+
+    /// Says that advice waits for its hours, where it does.
+    fn tell_of_hours(&self, automatic: &Automatic, report: &AdviceReport) {
+        let (hours, moves) = (automatic.hours, self.advised(report).len());
+        if moves > 0 && !hours.contain(wall_clock()) {
+            info!(moves, %hours, "advised moves wait for their hours");
         }
     }
 
