@@ -1,5 +1,5 @@
-//! Disks move without an operator, as rules say: in their hours, so many at once, and no more when a
-//! prediction proved wrong. Clients work on them and check all they wrote.
+//! Disks move without an operator, as rules say: in their hours, so many at once, and no more when
+//! a prediction proved wrong. Clients work on them and check all they wrote.
 
 use anyhow::{Context, ensure};
 use headgate_history::Samples;

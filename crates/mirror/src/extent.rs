@@ -45,6 +45,11 @@ impl Extent {
         self.start < other.end && other.start < self.end
     }
 
+    /// What both have.
+    pub(crate) fn common(self, other: Extent) -> Option<Extent> {
+        Extent::between(self.start.max(other.start), self.end.min(other.end))
+    }
+
     /// Its first `len` bytes and the rest. One byte is taken at least, and all at most.
     pub(crate) fn cut(self, len: Bytes) -> (Extent, Option<Extent>) {
         let at = self.start.saturating_add(len.0.max(1)).min(self.end);

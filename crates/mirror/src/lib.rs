@@ -45,20 +45,25 @@
 //! # Rules
 //! 1. **Order.** Of two requests that overlap and of which one changes something, the one that came
 //!    first is over before the other is sent. A step of the copy stands in the same order, but
-//!    reads pass it. Nobody is overtaken by somebody whom he waits for.
+//!    reads pass it, and so do writes and zeroes of what it is not just writing: they go to both
+//!    sides, and what they bring is not the step's to write. Nobody is overtaken by somebody whom
+//!    he waits for.
 //! 2. **Sides.** Until the switch, reads go to the source. A change goes to both sides if any of it
-//!    lies before the *cursor*, the end of what steps have found, else to the source alone. Flushes
-//!    go to both sides once the cursor has moved.
+//!    lies before the *cursor*, the end of what steps have found, or if it passes a step, else to
+//!    the source alone. Flushes go to both sides once something else has.
 //! 3. **Answers.** What went to both sides is answered when both have ended it, as the side that
 //!    counts ended it.
-//! 4. **Steps.** A step waits for its turn, has the source say what is there, moves the cursor as
-//!    far as that goes, reads, and writes. Its extent is its own from the first to the last. A hole
-//!    is passed if nothing was ever sent to a target of zeroes from there on, else it is made.
+//! 4. **Steps.** A step ends before the first change under way ahead of it, or waits for that if it
+//!    begins there. It has the source say what is there, moves the cursor as far as that goes,
+//!    reads, and writes what no change has passed, stretch by stretch. The stretch that is being
+//!    written is its own. A hole is passed if nothing was ever sent to a target of
+//!    zeroes from there on, else it is made, in the same way.
 //! 5. **Again.** A change that the source failed and the target did not is copied again. A flush or
 //!    a write through that the source failed ends the move, and so does a step that it failed.
 //! 6. **Target.** Until the record of the switch is asked for, a failure of the target ends the
 //!    move. Nobody waits for the target any more, and the source has the disk.
-//! 7. **Switch.** When nothing is left to copy the target is flushed. When that is done, flushes
+//! 7. **Switch.** When nothing is left to copy, and no change that has passed a step is under way,
+//!    the target is flushed. When that is done, flushes
 //!    and writes through that were sent before end too. If there is still nothing to copy, the
 //!    switch is recorded. Changes go on being mirrored meanwhile.
 //! 8. **Doubt.** While the record is being made nobody knows which side counts. What no side has
@@ -77,9 +82,11 @@
 //! lacks, and then loses it by the switch.
 //!
 //! *The invariant.* For each byte before the cursor that no step and no change is at work on, and
-//! that is not noted to be copied again, the sides are alike. A step makes it so for its extent:
-//! what it reads is what it writes, for nobody changes it meanwhile (rules 1 and 4). A change keeps
-//! it so: behind the cursor both sides take it, or rule 5 or 6 speaks. One that is sent to the
+//! that is not noted to be copied again, the sides are alike. A step makes it so for what it
+//! writes: that is what it has read, for nobody changed it since it was looked at (rules 1 and 4).
+//! A change keeps it so: behind the cursor both sides take it, or rule 5 or 6 speaks, and one that
+//! passes a step makes it so for what it brings, whatever the step has seen of it. It is at work on
+//! that until both sides have it, and no step writes there any more. One that is sent to the
 //! source alone lies ahead of the cursor as it is sent, and no step passes it before it is over. A
 //! failed flush may take back what was read already, on either side, so nothing is known of the
 //! sides afterwards: rules 5 and 6 end the move.
@@ -97,7 +104,9 @@
 //! One gap is known: a source that fails a flush, and loses its cache, while the record is being
 //! made (`docs/decisions/0086-live-moves.md`).
 //!
-//! *No pause.* A request waits for requests and steps that it overlaps, and for nothing else.
+//! *No pause.* A request waits for requests and for writing steps that it overlaps, and for nothing
+//! else: a change for no more than one write of the copy at the target, discards aside, and a ninth
+//! change that passes a step in a place of its own.
 //!
 //! # After a crash
 //! [`Recovery`] says by the last record which copy is the disk. The other is removed, or the move
@@ -128,6 +137,7 @@ pub mod instant;
 mod journal;
 mod mirror;
 mod order;
+mod passed;
 mod redo;
 mod request;
 pub mod stamp;

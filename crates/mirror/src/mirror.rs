@@ -6,11 +6,9 @@ use crate::action::{Action, Outcome, Turn};
 use crate::error::{NotCancelled, NotTaken, Operation, Reason, Refused, SetupError, Unexpected};
 use crate::extent::Extent;
 use crate::journal::{Record, Word};
-use crate::order::{Entry, GuestEntry, Order, Part, Stage, StepEntry};
+use crate::order::{Entry, GuestEntry, Make, Order, Part, Passes, Stage, StepEntry};
 use crate::redo::Redo;
-use crate::request::{
-    Completion, Durability, Found, Job, Op, Request, RequestId, Side, StepId, Unmap,
-};
+use crate::request::{Completion, Found, Job, Op, Request, RequestId, Side, StepId, Unmap};
 use alloc::vec::Vec;
 use headgate_units::Bytes;
 
@@ -236,8 +234,8 @@ impl Mirror {
         let (extent, part) = if let Some(extent) = self.redo.take(self.reach) {
             (extent, Part::Redo)
         } else if let Some(left) = Extent::new(self.cursor, Bytes(self.size.0 - self.cursor.0)) {
-            (left.cut(self.reach).0, Part::Front)
-        } else if steps == 0 {
+            (self.order.before_changes(left.cut(self.reach).0), Part::Front)
+        } else if steps == 0 && !self.order.guests().any(|guest| guest.passes == Passes::Yes) {
             self.phase = Phase::Flushing;
             self.send(Side::Target, Job::LastFlush, Op::Flush, out);
             return Turn::Began;
@@ -246,8 +244,7 @@ impl Mirror {
         };
         let free = |id: &StepId| self.order.find_step(*id).is_none();
         let Some(id) = (0..self.limits.steps).map(StepId).find(free) else { return Turn::Later };
-        let stage = Stage::Waiting;
-        let at = self.order.push(Entry::Step(StepEntry { id, extent, part, stage }));
+        let at = self.order.push(Entry::Step(StepEntry::new(id, extent, part)));
         if self.order.may_start(at) {
             self.start(at, out);
         }
@@ -321,8 +318,8 @@ impl Mirror {
             return self.send(Side::Source, Job::Copy(id), Op::Read(extent), out);
         }
         let unmap = if found == Found::Hole { Unmap::May } else { Unmap::MustNot };
-        let op = Op::Zero(extent, unmap, Durability::Cached);
-        self.send(Side::Target, Job::Copy(id), op, out);
+        step.make = Make::Zeroes(unmap);
+        self.write_next(at, out);
     }
 
     /// Something that was sent has ended. An examination that succeeded ends by [`Mirror::found`].

@@ -1,7 +1,8 @@
 //! What is under way, in order of arrival, and what has to wait for what.
 
 use crate::extent::Extent;
-use crate::request::{Completion, Job, Op, Request, RequestId, Side, StepId};
+use crate::passed::Passed;
+use crate::request::{Completion, Job, Op, Request, RequestId, Side, StepId, Unmap};
 use alloc::vec::Vec;
 
 /// What became of something that may be sent to a side.
@@ -55,12 +56,21 @@ pub(crate) struct GuestEntry {
     pub(crate) source: Half,
     pub(crate) target: Half,
     pub(crate) awaited: Awaited,
+    pub(crate) passes: Passes,
+}
+
+/// Whether a change has passed a step: until it has ended at the target, that has nothing of its
+/// extent, neither what was copied nor what is brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Passes {
+    No,
+    Yes,
 }
 
 impl GuestEntry {
     pub(crate) fn new(id: RequestId, request: Request) -> GuestEntry {
         let (source, target, awaited) = (Half::Unused, Half::Unused, Awaited::No);
-        GuestEntry { id, request, source, target, awaited }
+        GuestEntry { id, request, source, target, awaited, passes: Passes::No }
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
@@ -81,6 +91,43 @@ pub(crate) struct StepEntry {
     pub(crate) extent: Extent,
     pub(crate) part: Part,
     pub(crate) stage: Stage,
+    /// What it need not write any more.
+    pub(crate) passed: Passed,
+    /// What the target is writing of it.
+    pub(crate) sent: Option<Extent>,
+    /// What it makes of its extent at the target.
+    pub(crate) make: Make,
+}
+
+/// What a step makes at the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Make {
+    /// What it has read.
+    Content,
+    /// Zeroes.
+    Zeroes(Unmap),
+}
+
+impl StepEntry {
+    pub(crate) fn new(id: StepId, extent: Extent, part: Part) -> StepEntry {
+        let (stage, passed, make) = (Stage::Waiting, Passed::default(), Make::Content);
+        StepEntry { id, extent, part, stage, passed, sent: None, make }
+    }
+
+    /// Whether a change may pass it: what it has seen of that extent counts for nothing then.
+    pub(crate) fn is_passed(&self, extent: Extent) -> bool {
+        match self.stage {
+            Stage::Waiting => false,
+            Stage::Examining | Stage::Reading => true,
+            Stage::Writing => !self.sent.is_some_and(|sent| sent.overlaps(extent)),
+        }
+    }
+
+    /// Whether all that it has of an extent was brought by others.
+    fn has_nothing_of(&self, extent: Extent) -> bool {
+        let both = extent.common(self.extent);
+        both.is_none_or(|both| self.passed.first_left(both).is_none())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,7 +168,22 @@ impl Entry {
             (one, two),
             (Use::Reads, Use::Reads) | (Use::Reads, Use::Copies) | (Use::Copies, Use::Reads)
         );
-        !harmless && here.overlaps(there)
+        !harmless && here.overlaps(there) && !self.lets_pass(other)
+    }
+
+    /// Whether this is a step that a later change may pass.
+    fn lets_pass(&self, later: &Entry) -> bool {
+        let (Entry::Step(step), Entry::Guest(guest)) = (self, later) else { return false };
+        let Some(extent) = guest.request.extent() else { return true };
+        if !step.is_passed(extent) {
+            return false;
+        }
+        // What a discard leaves at the target may be nobody's content.
+        let brings = match guest.request {
+            Request::Write(..) | Request::Zero(..) => step.passed.has_room(extent),
+            Request::Read(_) | Request::Discard(_) | Request::Flush => false,
+        };
+        brings || (step.stage == Stage::Writing && step.has_nothing_of(extent))
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
@@ -212,6 +274,28 @@ impl Order {
 
     pub(crate) fn find_step(&self, id: StepId) -> Option<usize> {
         self.entries.iter().position(|entry| matches!(entry, Entry::Step(s) if s.id == id))
+    }
+
+    /// As much of an extent, from its first byte on, as no change waits for or has under way; where
+    /// one has the first byte, as much as that one has of it.
+    pub(crate) fn before_changes(&self, extent: Extent) -> Extent {
+        let is_change = |guest: &&GuestEntry| !matches!(guest.request, Request::Read(_));
+        let changed = self.guests().filter(is_change).filter_map(|guest| guest.request.extent());
+        let (start, mut end) = (extent.start().0, extent.end().0);
+        for one in changed.filter(|one| one.overlaps(extent)) {
+            end = end.min(if one.start().0 > start { one.start().0 } else { one.end().0 });
+        }
+        Extent::between(start, end).unwrap_or(extent)
+    }
+
+    /// Steps that a change passes that starts now.
+    pub(crate) fn passed_by(&mut self, extent: Extent) -> impl Iterator<Item = &mut StepEntry> {
+        self.entries.iter_mut().filter_map(move |entry| match entry {
+            Entry::Step(step) if step.extent.overlaps(extent) && step.is_passed(extent) => {
+                Some(step)
+            }
+            Entry::Step(_) | Entry::Guest(_) => None,
+        })
     }
 
     /// Ends all steps of the copy.

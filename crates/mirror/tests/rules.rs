@@ -103,24 +103,97 @@ fn who_waits_is_not_overtaken() {
     assert_eq!(sides(&out), [Side::Source], "{out:?}");
 }
 
+fn send(side: Side, job: Job, op: Op) -> Action {
+    Action::Send { side, job, op }
+}
+
+fn written(start: u64, len: u64) -> Op {
+    Op::Write(extent(start, len), Durability::Cached)
+}
+
+const BOTH: [Side; 2] = [Side::Source, Side::Target];
+
 #[test]
-fn a_step_waits_for_changes_and_is_not_overtaken_by_others() {
+fn a_step_waits_for_a_change_where_it_begins_and_others_wait_for_neither() {
     let mut mirror = copying(LIMITS);
-    asked(&mut mirror, 0, write(5, 1));
+    asked(&mut mirror, 0, write(0, 2));
     let nothing = said(&mut mirror, |m, out| assert_eq!(m.copy(out), Turn::Began));
     assert_eq!(nothing, []);
-    assert_eq!(asked(&mut mirror, 1, write(6, 1)), [], "changes do not pass a step that waits");
-    assert_eq!(asked(&mut mirror, 2, Request::Read(extent(6, 1))), [], "nor do reads a change");
-    assert_eq!(asked(&mut mirror, 3, Request::Read(extent(7, 1))).len(), 1, "reads pass a step");
+    assert_eq!(asked(&mut mirror, 1, write(1, 1)), [], "it waits for the change, and so does this");
+    assert_eq!(sides(&asked(&mut mirror, 2, write(6, 1))), [Side::Source], "that is ahead");
+    assert_eq!(asked(&mut mirror, 3, Request::Read(extent(7, 1))).len(), 1);
     let out = done(&mut mirror, Side::Source, request(0));
-    let op = Op::Examine(extent(0, 20));
-    assert!(out.contains(&Action::Send { side: Side::Source, job: copy(0), op }), "{out:?}");
-    // Six bytes are data: the change of the seventh need not wait any longer.
-    let out = said(&mut mirror, |m, out| m.found(StepId(0), Found::Data, Bytes(6), out).unwrap());
-    let op = Op::Read(extent(0, 6));
-    assert!(out.contains(&Action::Send { side: Side::Source, job: copy(0), op }), "{out:?}");
-    let op = Op::Write(extent(6, 1), Durability::Cached);
-    assert!(out.contains(&Action::Send { side: Side::Source, job: request(1), op }), "{out:?}");
+    assert!(out.contains(&send(Side::Source, copy(0), Op::Examine(extent(0, 2)))), "{out:?}");
+    // It looks, so the second passes it.
+    for side in BOTH {
+        assert!(out.contains(&send(side, request(1), written(1, 1))), "{side:?}: {out:?}");
+    }
+}
+
+/// One write of the copy at the target is all that a change waits for.
+#[test]
+fn what_is_written_passes_a_step_that_looks_or_reads_and_is_not_written_by_it() {
+    let mut mirror = copying(LIMITS);
+    asked(&mut mirror, 0, write(9, 1));
+    let out = said(&mut mirror, |m, out| assert_eq!(m.copy(out), Turn::Began));
+    assert_eq!(out, [send(Side::Source, copy(0), Op::Examine(extent(0, 9)))]);
+    assert_eq!(sides(&asked(&mut mirror, 1, write(2, 1))), BOTH, "while it looks");
+    said(&mut mirror, |m, out| m.found(StepId(0), Found::Data, Bytes(9), out).unwrap());
+    assert_eq!(sides(&asked(&mut mirror, 2, write(5, 2))), BOTH, "while it reads");
+    assert_eq!(asked(&mut mirror, 3, Request::Discard(extent(8, 1))), [], "a discard waits");
+    let out = done(&mut mirror, Side::Source, copy(0));
+    assert_eq!(out, [send(Side::Target, copy(0), written(0, 2))]);
+    done(&mut mirror, Side::Source, request(2));
+    let out = done(&mut mirror, Side::Target, request(2));
+    assert_eq!(out, [Action::Answer(RequestId(2), Answer::Done)]);
+    assert_eq!(asked(&mut mirror, 2, write(1, 3)), [], "that is being written");
+    // What has waited comes before what is to be written next, and passes that.
+    let out = done(&mut mirror, Side::Target, copy(0));
+    assert_eq!(sides(&out), [Side::Target; 1], "the second byte has a write under way: {out:?}");
+    assert_eq!(out, [send(Side::Target, copy(0), written(3, 2))]);
+    done(&mut mirror, Side::Source, request(1));
+    assert_eq!(done(&mut mirror, Side::Target, request(1)).len(), 1, "the third is written yet");
+    let out = done(&mut mirror, Side::Target, copy(0));
+    let both = BOTH.map(|side| send(side, request(2), written(1, 3)));
+    assert_eq!(out[..2], both, "{out:?}");
+    assert_eq!(out[2], send(Side::Target, copy(0), written(7, 2)));
+    assert_eq!(sides(&asked(&mut mirror, 1, write(6, 1))), BOTH, "others have brought that");
+    let out = done(&mut mirror, Side::Target, copy(0));
+    assert_eq!(sides(&out), BOTH, "the discard: {out:?}");
+    assert_eq!(mirror.steps(), 0);
+}
+
+#[test]
+fn so_many_changes_pass_a_step_in_places_of_their_own() {
+    let limits = Limits { requests: 20, look: Bytes(40), ..LIMITS };
+    let mut mirror = copying(limits);
+    said(&mut mirror, |m, out| assert_eq!(m.copy(out), Turn::Began));
+    for id in 0..8 {
+        assert_eq!(sides(&asked(&mut mirror, id, write(4 * id, 1))), BOTH);
+    }
+    assert_eq!(asked(&mut mirror, 8, write(33, 1)), [], "there is no room for it");
+    assert_eq!(sides(&asked(&mut mirror, 9, write(29, 2))), BOTH, "it lies beside one");
+    let out = said(&mut mirror, |m, out| {
+        m.found(StepId(0), Found::Data, Bytes(9), out).unwrap();
+    });
+    assert_eq!(sides(&out), [Side::Source, Side::Source], "the read, and what lies ahead: {out:?}");
+}
+
+/// Neither what was copied nor what is brought is at the target before the change has ended there.
+#[test]
+fn the_last_flush_waits_for_changes_that_passed_a_step() {
+    let limits = Limits { step: Bytes(100), look: Bytes(100), ..LIMITS };
+    let mut mirror = copying(limits);
+    said(&mut mirror, |m, out| assert_eq!(m.copy(out), Turn::Began));
+    assert_eq!(sides(&asked(&mut mirror, 0, write(0, 100))), BOTH);
+    said(&mut mirror, |m, out| m.found(StepId(0), Found::Data, Bytes(100), out).unwrap());
+    assert_eq!(done(&mut mirror, Side::Source, copy(0)), [], "nothing is the step's to write");
+    assert_eq!(said(&mut mirror, |m, out| assert_eq!(m.copy(out), Turn::Later)), []);
+    assert_eq!(sides(&asked(&mut mirror, 1, Request::Flush)), BOTH);
+    done(&mut mirror, Side::Source, request(0));
+    done(&mut mirror, Side::Target, request(0));
+    let out = said(&mut mirror, |m, out| assert_eq!(m.copy(out), Turn::Began));
+    assert_eq!(out, [send(Side::Target, Job::LastFlush, Op::Flush)]);
 }
 
 #[test]

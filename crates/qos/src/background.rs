@@ -17,7 +17,7 @@
 //!   request that ends, so that a client that comes back finds little in its way.
 //! - *Its limits* bind always.
 //!
-//! The copy waits before it begins a step, not within: a step locks what it copies.
+//! The copy waits before it begins a step, not within: who changes what a step writes waits for it.
 //!
 //! Everything is O(1) but for a period's first request of each disk, which may allocate.
 //! `docs/decisions/0089-copies-beside-clients.md` has the figures.
@@ -189,8 +189,9 @@ impl Background {
     }
 
     /// How long a step may be that begins now; `None`: as long as it likes. Who writes to what a
-    /// step copies waits until it has been read and written, so beside clients steps are short. A
-    /// copy with the shares of a disk or more is in a hurry, and short steps cost more.
+    /// step writes waits for that, and a spindle serves nobody else meanwhile, so beside clients
+    /// steps are short. A copy with the shares of a disk or more is in a hurry, and short ones cost
+    /// more.
     pub fn longest_step(&self, now: Nanos, clients: u32) -> Option<Bytes> {
         let hurries = self.pace.shares() >= Shares::default();
         if hurries || self.is_alone(now, clients) { None } else { Some(SHORT_STEP) }

@@ -52,6 +52,8 @@ pub enum Client {
 pub struct Told {
     /// The longest wait of a read or write in milliseconds.
     pub longest: f64,
+    /// What one of a thousand waits longer than, of reads or of writes, in milliseconds.
+    pub slow: f64,
 }
 
 impl Client {
@@ -107,6 +109,8 @@ impl Client {
             for direction in ["read", "write"] {
                 let longest = job[direction]["clat_ns"]["max"].as_f64();
                 told.longest = told.longest.max(longest.context("no latency")? / 1e6);
+                let slow = job[direction]["clat_ns"]["percentile"]["99.900000"].as_f64();
+                told.slow = told.slow.max(slow.unwrap_or(0.0) / 1e6);
             }
         }
         Ok(told)

@@ -5,9 +5,10 @@
 //! guests, are at full load.
 
 mod client;
+mod waits;
 
 use anyhow::{Context, bail, ensure};
-use client::{CHECKED, Client};
+use client::{CHECKED, Client, Told};
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::pace::{Pace, with_paced_lab_alone};
@@ -94,6 +95,8 @@ struct Disk {
 
 struct Pod {
     pace: Pace,
+    /// How much slower the arrays are than the model of drives has them.
+    slower: u32,
     daemon: Headgate,
     disks: Vec<Disk>,
     /// Those who check what they write, on the disks that are reached over NBD.
@@ -114,12 +117,13 @@ struct Measured {
 }
 
 impl Pod {
-    fn start(lab: &Lab, pace: Pace) -> anyhow::Result<Pod> {
+    fn start(lab: &Lab, pace: Pace, slower: u32) -> anyhow::Result<Pod> {
         let config = lab.dir().join("headgate.toml");
         std::fs::write(&config, "sample-seconds = 2\n")?;
         let config = config.display().to_string();
         let daemon = Headgate::start_as(lab, "state", &[], &["--config", &config])?;
-        let mut pod = Pod { pace, daemon, disks: Vec::new(), writers: Vec::new() };
+        let (disks, writers) = (Vec::new(), Vec::new());
+        let mut pod = Pod { pace, slower, daemon, disks, writers };
         pod.go_by_load_alone(lab)?;
         pod.add_array(6)?;
         for number in 0..DEPTHS.len() {
@@ -158,7 +162,8 @@ impl Pod {
     /// array as there are: nothing is learnt from those that wait for us.
     fn add_array(&self, spindles: u32) -> anyhow::Result<()> {
         let name = format!("array{spindles}");
-        let model = format!("array={spindles},cache=8M,slowdown={}", SLOWER * self.pace.factor());
+        let model =
+            format!("array={spindles},cache=8M,slowdown={}", self.slower * self.pace.factor());
         let depth = format!("--queue-depth={WIDE}");
         let add = ["datastore", "add", &name, "--emulated", &model, &depth, "--class=pod"];
         self.daemon.command(&add).map(drop)
@@ -188,7 +193,11 @@ impl Pod {
 
     /// Ends all loads; answers by disk how long a request waited at most, in milliseconds.
     fn stop_all(&mut self) -> anyhow::Result<Vec<f64>> {
-        self.disks.iter_mut().map(|disk| Ok(disk.client.stop()?.longest)).collect()
+        Ok(self.stop_and_tell()?.into_iter().map(|told| told.longest).collect())
+    }
+
+    fn stop_and_tell(&mut self) -> anyhow::Result<Vec<Told>> {
+        self.disks.iter_mut().map(|disk| disk.client.stop()).collect()
     }
 
     /// Lets all disks run until it is known of each array they are on how latency rises there, and
@@ -446,7 +455,7 @@ fn millis(nanos: &Value) -> f64 {
 #[test]
 fn disks_on_one_array_are_spread_over_three_under_load_and_it_pays() {
     with_paced_lab_alone(&["fio", QEMU], |lab, pace| {
-        let mut pod = Pod::start(lab, pace)?;
+        let mut pod = Pod::start(lab, pace, SLOWER)?;
         let first = pod.run()?;
         let (mut last, mut moved) = (first.clone(), 0);
         pod.add_array(3)?;

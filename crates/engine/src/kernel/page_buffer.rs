@@ -54,7 +54,14 @@ impl PageBuffer {
 
     /// The first `len` bytes, or all that there are, as a buffer.
     pub(crate) fn buffer(&mut self, len: usize) -> libc::iovec {
-        libc::iovec { iov_base: self.start().cast(), iov_len: len.min(self.len) }
+        self.part(0, len)
+    }
+
+    /// `len` bytes from `from` on, or all that there are, as a buffer.
+    pub(crate) fn part(&mut self, from: usize, len: usize) -> libc::iovec {
+        let from = from.min(self.len);
+        let iov_base = self.start().wrapping_add(from).cast();
+        libc::iovec { iov_base, iov_len: len.min(self.len - from) }
     }
 }
 
@@ -76,6 +83,11 @@ mod tests {
         let held = unsafe { std::slice::from_raw_parts(whole.iov_base.cast::<u8>(), 5100) };
         assert!(held[..5000].iter().all(|&b| b == 1) && held[5000..].iter().all(|&b| b == 2));
         assert_eq!(pages.buffer(10).iov_len, 10);
+        let part = pages.part(4990, 50);
+        // SAFETY: the pages live.
+        let held = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
+        assert_eq!(held, [[1u8; 10].as_slice(), &[2; 40]].concat());
+        assert_eq!((pages.part(5090, 50).iov_len, pages.part(9999, 1).iov_len), (10, 0));
     }
 
     #[test]

@@ -80,22 +80,30 @@ impl Senders {
 /// What a step of the copy holds.
 pub(crate) enum Held {
     Nothing,
-    /// What it has read, or reads.
-    Content(PageBuffer),
+    /// What it has read, or reads, from this byte of the disk on.
+    Content(PageBuffer, u64),
     /// The target has the source's blocks.
     Blocks,
 }
 
 impl Held {
-    /// A buffer of this length, which may be one that it has.
-    pub(crate) fn room(&mut self, len: usize) -> libc::iovec {
+    /// A buffer for so much from this byte of the disk on, which may be one that it has.
+    pub(crate) fn room(&mut self, start: u64, len: usize) -> libc::iovec {
         let mut held = match std::mem::replace(self, Held::Nothing) {
-            Held::Content(held) if held.len() >= len => held,
+            Held::Content(held, _) if held.len() >= len => held,
             _ => PageBuffer::new(len),
         };
         let buffer = held.buffer(len);
-        *self = Held::Content(held);
+        *self = Held::Content(held, start);
         buffer
+    }
+
+    /// So much of what it has read from this byte on. It may write a part of what it has read.
+    pub(crate) fn part(&mut self, start: u64, len: usize) -> libc::iovec {
+        match self {
+            Held::Content(held, first) => held.part(start.saturating_sub(*first) as usize, len),
+            Held::Nothing | Held::Blocks => self.room(start, len),
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 use super::{Journal, Mirror, Pace, Phase, Reclaimed};
 use crate::action::{Action, Outcome};
 use crate::error::Reason;
+use crate::extent::Extent;
 use crate::journal::Record;
-use crate::order::{Awaited, Entry, GuestEntry, Half, Stage};
+use crate::order::{Awaited, Entry, GuestEntry, Half, Make, Passes, Stage};
 use crate::request::{Answer, Completion, Durability, Job, Op, Request, RequestId, Side, StepId};
 use alloc::vec::Vec;
 
@@ -19,9 +20,14 @@ enum Verdict {
 impl Mirror {
     /// Sends what waited.
     pub(super) fn start(&mut self, at: usize, out: &mut Vec<Action>) {
-        let Some(entry) = self.order.get(at) else { return };
+        let Some(entry) = self.order.get(at).copied() else { return };
         let (job, op) = entry.first();
+        let passes = match entry {
+            Entry::Guest(guest) => self.pass_steps(guest.request),
+            Entry::Step(_) => Passes::No,
+        };
         let (to_source, to_target) = match entry {
+            Entry::Guest(_) if passes == Passes::Yes => (Half::Pending, Half::Pending),
             Entry::Guest(guest) => self.sides(guest.request),
             Entry::Step(_) => (Half::Pending, Half::Unused),
         };
@@ -29,7 +35,7 @@ impl Mirror {
             step.stage = Stage::Examining;
         }
         if let Some(guest) = self.order.guest_at(at) {
-            (guest.source, guest.target) = (to_source, to_target);
+            (guest.source, guest.target, guest.passes) = (to_source, to_target, passes);
             if let (Half::Pending, Some(extent)) = (to_target, guest.request.extent()) {
                 self.untouched = self.untouched.max(extent.end());
             }
@@ -39,6 +45,34 @@ impl Mirror {
                 self.send(side, job, op, out);
             }
         }
+    }
+
+    /// A change starts beside steps that look or read: what it brings is not theirs to write.
+    fn pass_steps(&mut self, request: Request) -> Passes {
+        let (Request::Write(extent, _) | Request::Zero(extent, ..)) = request else {
+            return Passes::No;
+        };
+        let mut passes = Passes::No;
+        for step in self.order.passed_by(extent) {
+            step.passed.add(extent);
+            passes = Passes::Yes;
+        }
+        passes
+    }
+
+    /// Has a step write the next stretch that no change has passed. Without one it is over.
+    pub(super) fn write_next(&mut self, at: usize, out: &mut Vec<Action>) {
+        let Some(step) = self.order.step_at(at) else { return };
+        let next = step.passed.first_left(step.extent);
+        let left = next.and_then(|next| Extent::between(next.start().0, step.extent.end().0));
+        let Some((next, left)) = next.zip(left) else { return self.order.remove(at) };
+        (step.sent, step.extent) = (Some(next), left);
+        let op = match step.make {
+            Make::Content => Op::Write(next, Durability::Cached),
+            Make::Zeroes(unmap) => Op::Zero(next, unmap, Durability::Cached),
+        };
+        let job = Job::Copy(step.id);
+        self.send(Side::Target, job, op, out);
     }
 
     /// To which sides a request goes that starts now.
@@ -53,7 +87,7 @@ impl Mirror {
         }
         match request {
             Request::Read(_) => SOURCE,
-            Request::Flush if self.cursor.0 > 0 => BOTH,
+            Request::Flush if self.cursor.0 > 0 || self.untouched.0 > 0 => BOTH,
             Request::Flush => SOURCE,
             Request::Write(extent, _) | Request::Discard(extent) | Request::Zero(extent, ..) => {
                 if extent.start() < self.cursor {
@@ -102,7 +136,6 @@ impl Mirror {
         // Otherwise the move has ended.
         let Some(at) = self.order.find_step(id) else { return };
         let Some(step) = self.order.step_at(at) else { return };
-        let extent = step.extent;
         match (step.stage, side, completion) {
             (_, Side::Source, Completion::Failed) => {
                 self.end(Outcome::Failed(Reason::SourceUnreadable), out);
@@ -110,10 +143,20 @@ impl Mirror {
             (_, Side::Target, Completion::Failed) => self.blame(Reason::TargetFailed, out),
             (Stage::Reading, Side::Source, Completion::Done) => {
                 step.stage = Stage::Writing;
-                let op = Op::Write(extent, Durability::Cached);
-                self.send(Side::Target, Job::Copy(id), op, out);
+                self.write_next(at, out);
             }
-            (Stage::Writing, Side::Target, Completion::Done) => self.order.remove(at),
+            (Stage::Writing, Side::Target, Completion::Done) => {
+                let written = step.sent.take().map_or(0, |sent| sent.end().0);
+                match Extent::between(written, step.extent.end().0) {
+                    Some(rest) => {
+                        step.extent = rest;
+                        // Who has waited for this comes before the next stretch.
+                        self.start_all(out);
+                        self.write_next(at, out);
+                    }
+                    None => self.order.remove(at),
+                }
+            }
             _ => {}
         }
     }
@@ -223,13 +266,17 @@ impl Mirror {
         }
     }
 
-    /// Starts what no longer waits, and lets go of the side that does not count.
-    pub(super) fn settle(&mut self, out: &mut Vec<Action>) {
+    fn start_all(&mut self, out: &mut Vec<Action>) {
         for at in 0..self.order.len() {
             if self.order.may_start(at) {
                 self.start(at, out);
             }
         }
+    }
+
+    /// Starts what no longer waits, and lets go of the side that does not count.
+    pub(super) fn settle(&mut self, out: &mut Vec<Action>) {
+        self.start_all(out);
         let awaited = |guest: &GuestEntry| guest.awaited == Awaited::Yes;
         if self.phase == Phase::Settling && !self.order.guests().any(awaited) {
             self.decide(out);

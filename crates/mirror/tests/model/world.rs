@@ -297,9 +297,10 @@ impl<const N: usize> World<N> {
         let Some(effect) = flight.effect else { return Err("a report without effect".into()) };
         let said = match (flight.job, flight.op) {
             (Job::Copy(step), Op::Examine(extent)) if !effect.failed => {
-                // As it is now: the extent is locked, or ought to be.
+                // As it is now: who changes it meanwhile passes the step.
                 let (found, len) = self.source.examine(extent);
                 self.found_data[step.0 as usize] = found == headgate_mirror::Found::Data;
+                self.read_by_step[step.0 as usize] = None;
                 self.mirror.found(step, found, Bytes(len), out)
             }
             _ => {
@@ -370,7 +371,7 @@ impl<const N: usize> World<N> {
                     Op::Write(extent, _) => {
                         check(self.found_data[at], || "a hole is written as data".into())?;
                         check(extent.len() <= case.limits.step, || "too much at once".into())?;
-                        content = self.read_by_step[at].take().ok_or("nothing was read")?;
+                        content = self.read_by_step[at].ok_or("nothing was read")?;
                     }
                     Op::Read(extent) => {
                         check(extent.len() <= case.limits.step, || "too much at once".into())?;

@@ -184,6 +184,7 @@ mod tests {
             ],
             disks: Vec::new(),
             copied: Bytes(0),
+            longest_wait: Nanos::ZERO,
             violations: 0,
         };
         let (from, to) = (Nanos::from_secs(SPAN.0), Nanos::from_secs(SPAN.1));

@@ -21,6 +21,9 @@ pub struct PoolOutcome {
     pub disks: Vec<PooledDisk>,
     /// Bytes that copies wrote.
     pub copied: Bytes,
+    /// The longest that a guest's request waited for a copy before it was sent to a datastore,
+    /// those aside that had to wait for another of the guest's.
+    pub longest_wait: Nanos,
     /// Rules found broken, looked at after every move and placement; one that stays broken counts
     /// each time.
     pub violations: u64,

@@ -217,8 +217,12 @@ impl Moving {
             (Op::Read, _) if shares => (*held, asked.0) = (Held::Blocks, Op::Share),
             _ => {}
         }
-        let len = asked.1.map_or(0, |extent| extent.len().0 as usize);
-        let buffer = if asked.0.moves_data() { vec![held.room(len)] } else { Vec::new() };
+        let (start, len) = asked.1.map_or((0, 0), |e| (e.start().0, e.len().0 as usize));
+        let buffer = match asked.0 {
+            Op::Write(_) => vec![held.part(start, len)],
+            op if op.moves_data() => vec![held.room(start, len)],
+            _ => Vec::new(),
+        };
         self.send_copy(core, part, u64::from(number), asked, lane, &buffer);
     }
 
@@ -337,7 +341,7 @@ impl Moving {
     /// What a step has read.
     fn content_of(&self, step: u32, len: u64) -> Content {
         match self.steps.get(step as usize) {
-            Some(Held::Content(held)) if held.is_zero(len as usize) => Content::Zeroes,
+            Some(Held::Content(held, _)) if held.is_zero(len as usize) => Content::Zeroes,
             _ => Content::Data,
         }
     }

@@ -72,6 +72,10 @@ impl<const N: usize> World<N> {
         let met = |extent: Extent| {
             let flights = before.source.flights.iter().chain(&before.target.flights);
             let copies = flights.filter(|f| matches!(f.job, Job::Copy(_)));
+            // A step that looks or reads lets what is written pass.
+            let discards = matches!(request, Request::Discard(_));
+            let looks = |op: Op| matches!(op, Op::Examine(_) | Op::Read(_));
+            let copies = copies.filter(|f| discards || !looks(f.op));
             copies.filter_map(|f| f.extent()).any(|copied| copied.overlaps(extent))
         };
         let meets = !matches!(request, Request::Read(_)) && request.extent().is_some_and(met);

@@ -1,6 +1,6 @@
 //! What the machine of a move asks for, done; what became of it, told to the machine.
 
-use super::copies::{DiskCopy, Stage};
+use super::copies::{DiskCopy, Meets, Stage, Told};
 use super::state::Pool;
 use crate::world::event::Event;
 use crate::world::request::{Course, Request, Role};
@@ -12,7 +12,7 @@ use headgate_mirror::{
     StepId, Word,
 };
 use headgate_qos::DiskId;
-use headgate_units::{Bytes, Priority};
+use headgate_units::{Bytes, Nanos, Priority};
 
 /// What became of a request that reached its host.
 pub(in crate::world) enum Arrival {
@@ -132,7 +132,12 @@ impl World<'_> {
         let Some(copy) = pool.copies.find(number) else { return };
         let mut out = Vec::new();
         match copy.machine.request(RequestId(u64::from(key)), known, &mut out) {
-            Ok(()) => self.carry_out(number, out),
+            Ok(()) => {
+                let met = copy.told.values().any(|one| one.excludes(known));
+                let meets = if met { Meets::Another } else { Meets::Nothing };
+                copy.told.insert(key, Told { since: self.now, request: known, meets });
+                self.carry_out(number, out);
+            }
             Err(NotTaken::Full) => copy.held.push_back(key),
             Err(why) => {
                 self.failure = Some(format!("the move of a disk does not take a request: {why}"));
@@ -156,6 +161,9 @@ impl World<'_> {
                     self.send_by_move(number, side, sender, Asked::of(op));
                 }
                 Action::Answer(RequestId(id), _) => {
+                    if let Some(copy) = self.copy(number) {
+                        copy.told.remove(&(id as u32));
+                    }
                     self.answer(id as u32);
                     self.tell_of_held(number);
                 }
@@ -217,6 +225,8 @@ impl World<'_> {
         let priority = self.workloads[request.workload as usize].priority;
         if request.course == Course::Waiting {
             request.course = Course::At(side);
+            self.note_wait(number, key);
+            let request = &mut self.requests[key as usize];
             let position = Asked::of(op).position;
             let Some(pool) = &mut self.pool else { return };
             let Some(place) = pool.place(number, side, None) else { return };
@@ -226,6 +236,16 @@ impl World<'_> {
         }
         let sender = Sender { role: Role::Twin, tag: key, seat: None, priority };
         self.send_by_move(number, side, sender, Asked::of(op));
+    }
+
+    /// A guest's request is sent that the machine had.
+    fn note_wait(&mut self, number: usize, key: u32) {
+        let now = self.now;
+        let Some(pool) = &mut self.pool else { return };
+        let told = pool.copies.find(number).and_then(|copy| copy.told.get(&key));
+        let told = told.filter(|told| told.meets == Meets::Nothing);
+        let waited = told.map_or(Nanos::ZERO, |told| now.since(told.since));
+        pool.copies.longest_wait = pool.copies.longest_wait.max(waited);
     }
 
     fn copy_of(&mut self, number: usize, role: Role) -> Sender {

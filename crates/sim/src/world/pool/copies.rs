@@ -18,6 +18,8 @@ pub(super) struct Copies {
     pub(super) stirred: Stirred,
     /// Bytes written to targets for copies.
     pub(super) copied: Bytes,
+    /// The longest that a guest's request waited at a machine before it was sent.
+    pub(super) longest_wait: Nanos,
 }
 
 /// Whether copies are to be asked what they can do.
@@ -50,10 +52,38 @@ pub(super) struct DiskCopy {
     pub(super) elders: u32,
     /// Requests for which the machine had no room, in order.
     pub(super) held: VecDeque<u32>,
+    /// Requests that the machine has not answered.
+    pub(super) told: BTreeMap<u32, Told>,
     /// When it is asked again; [`Nanos::MAX`] if that is not planned.
     pub(super) wake: Nanos,
     /// Allocated bytes, from the disk's beginning on. Behind is a hole.
     pub(super) used: Bytes,
+}
+
+/// A guest's request that a machine has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// Since when.
+    pub(super) since: Nanos,
+    pub(super) request: headgate_mirror::Request,
+    /// Whether it met another of the guest's, for which it has to wait.
+    pub(super) meets: Meets,
+}
+
+/// Whether a request met another one that it overlaps, of which one changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meets {
+    Nothing,
+    Another,
+}
+
+impl Told {
+    pub(super) fn excludes(&self, other: headgate_mirror::Request) -> bool {
+        use headgate_mirror::Request::Read;
+        let both = self.request.extent().zip(other.extent());
+        let reads = matches!((self.request, other), (Read(_), Read(_)));
+        !reads && both.is_some_and(|(one, other)| one.overlaps(other))
+    }
 }
 
 /// Where a copy is.

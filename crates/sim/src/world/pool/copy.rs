@@ -15,7 +15,7 @@ use headgate_mirror::{Limits, Mirror, Setup, TargetContent, Turn};
 use headgate_qos::window::Admission;
 use headgate_qos::{Background, PriorityPolicy};
 use headgate_units::{Bytes, Nanos};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 impl Pool<'_> {
     /// Marks datastores with copies under way: their intervals are not learnt from.
@@ -89,6 +89,7 @@ impl World<'_> {
             stage: Stage::Relaying,
             elders,
             held: VecDeque::new(),
+            told: BTreeMap::new(),
             wake: Nanos::MAX,
             used: spec.membership.used,
             order,

@@ -44,9 +44,18 @@ impl World<'_> {
             recorders.insert(index, recorder);
             datastores.push(datastore);
         }
-        let copied = copies.copied;
+        let (copied, longest_wait) = (copies.copied, copies.longest_wait);
         Some((
-            PoolOutcome { rounds, moves, last, datastores, disks, copied, violations },
+            PoolOutcome {
+                rounds,
+                moves,
+                last,
+                datastores,
+                disks,
+                copied,
+                longest_wait,
+                violations,
+            },
             recorders,
         ))
     }
