@@ -55,7 +55,7 @@ fn a_dry_run_says_what_would_be_and_changes_nothing() {
         for (words, told) in [
             (
                 "disk create c --size 1M --datastore spare --limit 300",
-                "+ disk c: datastore spare, placement.affinity none, placement.mobility free, policy.limit 300",
+                "+ disk c: datastore spare, policy.limit 300, ",
             ),
             ("disk set a --limit 900", "~ disk a: policy.limit none -> 900\n"),
             ("disk remove a --yes", "- disk a"),
