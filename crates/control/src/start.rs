@@ -3,10 +3,10 @@ use super::moving::Moving;
 use super::workers::Workers;
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Parts, Service};
 use super::{StateDir, hangs};
-use headgate_catalog::Contents;
+use headgate_catalog::{Catalog, Contents};
 use headgate_cluster::Identity;
 use headgate_model::{
-    Backend, DatastorePlacement, DatastoreRecord, MoveStep, Scheduler, WindowRecord,
+    Backend, DatastorePlacement, DatastoreRecord, MoveRecord, MoveStep, Scheduler, WindowRecord,
 };
 use headgate_qos::CostModel;
 use std::mem::take;
@@ -69,17 +69,7 @@ impl Control {
             let entry = DiskEntry { record, service: Service::Starting };
             model.disks.insert(entry.record.name.clone(), entry);
         }
-        for mut moved in contents.moves {
-            let disk = model.disks.get(&moved.disk).map(|entry| &entry.record);
-            // A change of the disk came while nobody knew of the switch, and before it was told.
-            if let Some(disk) = disk.filter(|disk| disk.datastore == moved.source)
-                && moved.step == MoveStep::Switched
-            {
-                moved.step = MoveStep::Started;
-                catalog.put_move(&moved, Some(disk))?;
-            }
-            model.moves.extend([Moving::found(moved)]);
-        }
+        find_moves(catalog.as_mut(), &mut model, contents.moves)?;
         let control = Arc::new_cyclic(|me| Control {
             me: me.clone(),
             workers: Workers::default(),
@@ -184,6 +174,26 @@ impl Control {
         }
         left.len()
     }
+}
+
+/// Moves that were not over when the daemon before this one ended.
+fn find_moves(
+    catalog: &mut dyn Catalog,
+    model: &mut Model,
+    moves: Vec<MoveRecord>,
+) -> Result<(), ControlError> {
+    for mut moved in moves {
+        let disk = model.disks.get(&moved.disk).map(|entry| &entry.record);
+        // A change of the disk came while nobody knew of the switch, and before it was told.
+        if let Some(disk) = disk.filter(|disk| disk.datastore == moved.source)
+            && moved.step == MoveStep::Switched
+        {
+            moved.step = MoveStep::Started;
+            catalog.put_move(&moved, Some(disk))?;
+        }
+        model.moves.extend([Moving::found(moved)]);
+    }
+    Ok(())
 }
 
 /// The datastore that a new state directory gets. An existing directory for it means that there was

@@ -10,9 +10,11 @@ use super::values::force;
 use clap::Args;
 use headgate_api::client::Client;
 use headgate_api::copies::{DiskCopy, SettingsFrom};
-use headgate_api::types::DiskCreate;
+use headgate_api::placement::Created;
+use headgate_api::types::{Disk, DiskCreate};
 use headgate_model::Name;
 use headgate_units::Bytes;
+use hyper::Method;
 use std::io::Write;
 
 /// Arguments of a new disk, whatever it holds.
@@ -108,25 +110,27 @@ impl NewDisk {
         self.create.print
     }
 
-    pub(super) fn dry_run(&self) -> DryRunArg {
-        self.dry_run
-    }
-
     /// Whether it is made of another disk.
     pub(super) fn is_copy(&self) -> bool {
         self.from.is_some()
     }
 
-    /// What the API is asked for where it is not.
-    pub(super) fn request(self) -> Result<DiskCreate, CliError> {
-        if self.pace.is_given() {
+    /// Makes it where it is not. A dry run is printed, and answered with `None`.
+    pub(super) fn create(
+        self,
+        client: &Client,
+        out: &mut dyn Write,
+    ) -> Result<Option<Created<Disk>>, CliError> {
+        let NewDisk { create, from: _, pace, dry_run } = self;
+        if pace.is_given() {
             return Err(CliError::Usage(
                 "--copy-shares, --copy-limit, --copy-bandwidth, --reflink and --detach are for a \
                  disk that is made of another one: name it with --from"
                     .into(),
             ));
         }
-        Ok(self.create.request())
+        let (print, to) = (create.print, (Method::POST, "/v1/disks"));
+        dry_run.send(client, to, &create.request(), print, out)
     }
 
     /// Makes it of another disk.

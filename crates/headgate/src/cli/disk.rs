@@ -24,6 +24,7 @@ use super::takeover::Takeover;
 use super::trouble;
 use super::values::{self, OrNone, Word, force, options};
 use clap::{Args, Subcommand};
+use headgate_api::client::Client;
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
 use headgate_api::removed::{DiskRestore, RemovedDisk};
@@ -292,13 +293,7 @@ impl DiskCommand {
         let client = daemon.client()?;
         match self {
             DiskCommand::Create(new) if new.is_copy() => new.copy(&client, out),
-            DiskCommand::Create(new) => {
-                let (print, dry_run) = (new.print(), new.dry_run());
-                let to = (Method::POST, "/v1/disks");
-                let created: Option<Created<types::Disk>> =
-                    dry_run.send(&client, to, &new.request()?, print, out)?;
-                created.map_or(Ok(()), |created| print_created(print, &created, &created, out))
-            }
+            DiskCommand::Create(new) => create(*new, &client, out),
             DiskCommand::Clone(clone) => clone.run(&client, out),
             DiskCommand::Import(import) if import.is_cancel() => import.cancel(&client, out),
             DiskCommand::Import(import) => {
@@ -371,6 +366,12 @@ impl DiskCommand {
             DiskCommand::Purge { which, yes } => removed::purge(&client, &which, asking(yes)),
         }
     }
+}
+
+fn create(new: NewDisk, client: &Client, out: &mut dyn Write) -> Result<(), CliError> {
+    let print = new.print();
+    let created = new.create(client, out)?;
+    created.map_or(Ok(()), |created| print_created(print, &created, &created, out))
 }
 
 /// A new disk in words, or all that is known of it.
