@@ -238,7 +238,7 @@ fn a_dry_run_is_refused_in_the_words_of_the_change() {
     bench.serve_to(super::super::ApiGroups::default(), |api, socket| {
         fill(api);
         // An image that nobody knows.
-        std::fs::write(socket.with_file_name("default").join("left.raw"), "x").unwrap();
+        std::fs::write(socket.with_file_name("default").join("left.img"), "x").unwrap();
         for (method, path, body, words) in REFUSED {
             let (tried, dry_answer) = api.send(method, &dry(path), body);
             let (status, answer) = api.send(method, path, body);

@@ -140,6 +140,14 @@ pub(super) fn read(at: At<'_>) -> Read<WantedDatastore> {
     Ok(WantedDatastore { at: Some(at.line()), name, capacity, settings })
 }
 
+/// A time as it is read back: a whole number of the largest unit that it is a multiple of.
+fn time(nanos: u64) -> Value {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let unit = units.into_iter().find(|(unit, _)| nanos.is_multiple_of(*unit));
+    let (unit, word) = unit.unwrap_or((1, "ns"));
+    format!("{}{word}", nanos / unit).into()
+}
+
 /// What is set of a datastore. What was measured or follows from a model is said by nobody.
 pub(super) fn write(store: &Datastore) -> Value {
     let set = store.capacity.as_ref().filter(|known| known.source == CapacitySource::Set);
@@ -151,13 +159,13 @@ pub(super) fn write(store: &Datastore) -> Value {
         ("name", some(Some(&store.name))),
         ("capacity", set.map(|capacity| capacity.iops.get().into())),
         ("queue_depth", Some(store.queue_depth.into())),
-        ("plug", Some(Nanos(store.plug_ns).to_string().into()).filter(|_| store.plug_ns > 0)),
+        ("plug", Some(time(store.plug_ns)).filter(|_| store.plug_ns > 0)),
         ("batch", some(store.batch.as_ref())),
         ("layers", Some(layers).filter(|all| !all.is_empty()).map(Value::from)),
         ("latency_threshold", Some(window.latency_threshold.clone().into())),
         ("window_min", Some(window.min.into())),
         ("window_max", window.max_set.map(Value::from).or_else(none)),
-        ("window_period", window.period_set_ns.map(|n| Nanos(n).to_string().into()).or_else(none)),
+        ("window_period", window.period_set_ns.map(time).or_else(none)),
         ("board", Some(window.board.clone().into())),
         ("window_law", Some(window.law.clone().into())),
         ("narrow_window", Some(window.narrow.clone().into())),
@@ -249,7 +257,8 @@ mod tests {
             "backend": {"nbd": "nbd://far", "connections": 4}, "scheduler": "mclock",
             "queue_depth": 64, "cost_model": "unit", "plug_ns": 100_000, "batch": "8,span=4M",
             "window": {"latency_threshold": "none", "found": null, "min": 4, "max": 64,
-                "period_ns": null, "board": "auto", "law": "measured", "narrow": "never", "now": null},
+                "period_ns": 1_500_000_000, "period_set_ns": 1_500_000_000, "board": "auto",
+                "law": "measured", "narrow": "never", "now": null},
             "capacity": {"iops": 700, "source": "set"}, "reservable_iops": 700, "reserved_iops": 0,
             "overbooked_iops": 0, "disks": 0, "layers": ["trace=10"],
             "placement": {"class": "ssd", "state": "active", "overcommit": "2.5"},
@@ -264,7 +273,7 @@ mod tests {
                 json!({
                     "queue_depth": 64, "plug_ns": 100_000, "batch": "8,span=4M",
                     "window": {"latency_threshold": "none", "min": 4, "max": null,
-                        "period_ns": null, "board": "auto", "law": "measured", "narrow": "never"},
+                        "period_ns": 1_500_000_000, "board": "auto", "law": "measured", "narrow": "never"},
                     "placement": {"class": "ssd", "state": "active", "overcommit": "2.5"},
                     "layers": ["trace=10"], "connections": 4,
                 }),
