@@ -33,6 +33,7 @@ mod monitoring;
 mod moves;
 mod moves_in_trouble;
 mod noisy_neighbour;
+mod openapi;
 mod page;
 mod power;
 mod probes;

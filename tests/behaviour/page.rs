@@ -151,6 +151,15 @@ fn the_page_shows_what_was_promised_and_what_is_received_to_who_may_look() {
         browser.press("ArrowRight")?;
         browser
             .wait_text("#machine-table", |text| text.contains("shop") && text.contains("batch"))?;
+        // The datastore's past, by the hour that is under way.
+        browser.click("#tab-datastores")?;
+        wait_for("the datastore's past should be shown", 3 * MINUTE, || {
+            browser.click("[data-datastore=array] .store-past button")?;
+            let text = browser.text("[data-datastore=array] .store-past")?;
+            let is_drawn = "document.querySelectorAll('.store-past canvas').length";
+            let has_reads = text.contains("Reads") && !text.contains("Reads 0");
+            Ok((has_reads && text.contains("peak") && browser.evaluate(is_drawn)? == 4).then_some(()))
+        })?;
         browser.click("#tab-events")?;
         browser.wait_text("#event-table", |text| {
             text.contains("disk create") && text.contains("disk reservation missed")

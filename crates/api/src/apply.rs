@@ -182,10 +182,10 @@ pub struct FieldChange {
     /// Which.
     pub field: String,
     /// What it was; `null`: nothing.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub from: Value,
     /// What it is to be; `null`: nothing.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub to: Value,
 }
 

@@ -3,6 +3,7 @@
 import { bytes, micros, number, seconds } from "./api.js";
 import { at, facts, make, say } from "./dom.js";
 import { Graph, Series } from "./graphs.js";
+import { StorePast } from "./store-past.js";
 
 const cards = new Map();
 
@@ -31,9 +32,15 @@ class Card {
       ], this.slots, number),
     ];
     this.graphs = graphs;
+    this.past = new StorePast(name);
     this.element = make("article", { class: "card", "data-datastore": name },
       this.title, this.facts, this.trouble,
-      make("div", { class: "graphs" }, ...graphs.map((graph) => graph.element)));
+      make("div", { class: "graphs" }, ...graphs.map((graph) => graph.element)), this.past.element);
+  }
+
+  end() {
+    this.graphs.forEach((graph) => graph.end());
+    this.past.end();
   }
 
   see(time, store) {
@@ -93,7 +100,7 @@ export function show(top, records) {
   const names = new Set(top.datastores.map((store) => store.name));
   for (const [name, card] of cards) {
     if (names.has(name)) continue;
-    card.graphs.forEach((graph) => graph.end());
+    card.end();
     cards.delete(name);
   }
   const elements = top.datastores.map((store) => {

@@ -22,7 +22,7 @@ macro_rules! file {
     };
 }
 
-static FILES: [File; 15] = [
+static FILES: [File; 16] = [
     file!("/", "text/html; charset=utf-8", "index.html"),
     file!("/page/page.css", STYLE, "page.css"),
     file!("/page/page.js", SCRIPT, "page.js"),
@@ -30,6 +30,7 @@ static FILES: [File; 15] = [
     file!("/page/dom.js", SCRIPT, "dom.js"),
     file!("/page/graphs.js", SCRIPT, "graphs.js"),
     file!("/page/datastores.js", SCRIPT, "datastores.js"),
+    file!("/page/store-past.js", SCRIPT, "store-past.js"),
     file!("/page/disks.js", SCRIPT, "disks.js"),
     file!("/page/what-if.js", SCRIPT, "what-if.js"),
     file!("/page/machines.js", SCRIPT, "machines.js"),
