@@ -62,7 +62,8 @@ fn the_document_is_valid_and_a_client_made_of_it_works() {
         let text = token("ops", &admin, "admin") + &token("ci", &viewer, "viewer");
         fs::write(&tokens, text)?;
         fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600))?;
-        let address = format!("127.0.0.1:{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?.port());
+        let address =
+            format!("127.0.0.1:{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?.port());
         let tokens = tokens.to_string_lossy();
         let words = ["--api-listen", &address, "--api-tokens", &tokens];
         let mut daemon = Headgate::start_as(lab, "state", &[], &words)?;

@@ -158,7 +158,8 @@ fn the_page_shows_what_was_promised_and_what_is_received_to_who_may_look() {
             let text = browser.text("[data-datastore=array] .store-past")?;
             let is_drawn = "document.querySelectorAll('.store-past canvas').length";
             let has_reads = text.contains("Reads") && !text.contains("Reads 0");
-            Ok((has_reads && text.contains("peak") && browser.evaluate(is_drawn)? == 4).then_some(()))
+            Ok((has_reads && text.contains("peak") && browser.evaluate(is_drawn)? == 4)
+                .then_some(()))
         })?;
         browser.click("#tab-events")?;
         browser.wait_text("#event-table", |text| {

@@ -467,15 +467,18 @@ impl Engine {
     }
 
     /// One disk of it, without what its neighbours are called. `None`: it has another identity in
-    /// its shard while it moves, or is not there.
+    /// its shard while it moves, or is not there, or its shard stands still.
     ///
     /// # Errors
-    /// [`EngineError::Gone`], or a shard that stands still.
+    /// [`EngineError::Gone`].
     pub fn snapshot_disk(
         &self,
         disk: DiskId,
     ) -> Result<Option<crate::snapshot::DiskSnapshot>, EngineError> {
-        let (found, _) = self.call(disk.shard, move |s| s.snapshot_disks(disk.key, 1))?;
+        let (found, _) = match self.call(disk.shard, move |s| s.snapshot_disks(disk.key, 1)) {
+            Err(EngineError::Stalled(_)) => return Ok(None),
+            found => found?,
+        };
         Ok(found.into_iter().map(|(_, one)| one).find(|one| one.key == disk.key))
     }
 
