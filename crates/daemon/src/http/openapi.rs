@@ -158,8 +158,8 @@ mod tests {
         }
     }
 
-    /// A default that is an object says what its own fields' defaults say, and generators of clients
-    /// leave out whatever has one.
+    /// A default that is an object says what its own fields' defaults say, and generators of
+    /// clients leave out whatever has one.
     struct NoDefaults;
 
     impl Modify for NoDefaults {
