@@ -98,7 +98,7 @@ fn what_is_foretold_of_a_reservation_comes_true_when_it_is_set() {
         ensure!((part("before")? - measured).abs() > 0.2, "nothing has changed");
 
         let text = daemon.command(&["what-if", "flooder", "--limit=100", "--since=2min"])?;
-        for words in ["trust: ", "DISK", "victim", "flooder", "those of now"] {
+        for words in ["trust in rates: ", "DISK", "victim", "flooder", "those of now"] {
             ensure!(text.contains(words), "{words}: {text}");
         }
         // Nothing was changed by asking.
@@ -165,7 +165,7 @@ fn the_page_simulates_a_change_by_keyboard_and_on_a_telephone() {
             let text = browser.wait_text("#what-if-answer", |text| {
                 !text.is_empty() && !text.contains("Simulating")
             })?;
-            Ok(text.contains("Trust:").then_some(()))
+            Ok(text.contains("Trust in rates:").then_some(()))
         })?;
         let rows = "[...document.querySelectorAll('#what-if tbody tr')] \
                     .map((row) => [...row.cells].map((cell) => cell.innerText))";
@@ -178,7 +178,7 @@ fn the_page_simulates_a_change_by_keyboard_and_on_a_telephone() {
         browser.resize(400, 800)?;
         let too_wide = "document.documentElement.scrollWidth > innerWidth";
         ensure!(browser.evaluate(too_wide)? == false, "it is too wide");
-        ensure!(browser.text("#what-if-answer")?.contains("Trust:"));
+        ensure!(browser.text("#what-if-answer")?.contains("Trust in rates:"));
         browser.ensure_content()?;
         clients.into_iter().try_for_each(end)?;
         daemon.stop()

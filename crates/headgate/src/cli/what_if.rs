@@ -68,7 +68,8 @@ fn text(answer: &WhatIfAnswer) -> String {
     let late = late.map_or_else(String::new, |late| format!(", 99th percentiles by {late:.0} %"));
     let _ = write!(
         text,
-        "trust: {}; simulated as it was, rates differ from the record by {:.1} %{late}\n\n{}",
+        "trust in rates: {}; simulated as it was, they differ from the record by {:.1} %{late}\n\
+         \n{}",
         deviation.trust,
         deviation.iops_percent,
         table(&answer.disks).render()
@@ -160,7 +161,7 @@ mod tests {
         let text = text(&answer);
         for words in [
             "datastore array, 2026-09-21 14:14 UTC to 2026-09-21 14:24 UTC: 600 s recorded",
-            "trust: good; simulated as it was, rates differ from the record by 1.2 %",
+            "trust in rates: good; simulated as it was, they differ from the record by 1.2 %",
             "99th percentiles by 9 %",
             "- a note",
         ] {

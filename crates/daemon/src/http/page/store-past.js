@@ -29,10 +29,11 @@ export class StorePast {
       facts(this.facts, [["No history", error.message]]);
       return;
     }
-    const rates = new Series(1, 2 * hours.length);
-    const flows = new Series(1, 2 * hours.length);
-    const times = new Series(2, 2 * hours.length);
-    const depths = new Series(2, 2 * hours.length);
+    const rates = new Series(1, 3 * hours.length);
+    const flows = new Series(1, 3 * hours.length);
+    const times = new Series(2, 3 * hours.length);
+    const depths = new Series(2, 3 * hours.length);
+    const now = Date.now() / 1000;
     let last = null;
     for (const hour of hours) {
       // Nobody saw what was in between.
@@ -42,10 +43,13 @@ export class StorePast {
         }
       }
       last = hour.begin;
-      rates.push(hour.begin, [hour.iops]);
-      flows.push(hour.begin, [hour.bytes_per_sec]);
-      times.push(hour.begin, [hour.total_micros?.p99, hour.device_micros?.p99]);
-      depths.push(hour.begin, [hour.outstanding, hour.outstanding_peak]);
+      // A line from its first second to its last: one hour alone would be a point.
+      for (const at of [hour.begin, Math.min(hour.begin + 3_599, Math.max(now, hour.begin + 1))]) {
+        rates.push(at, [hour.iops]);
+        flows.push(at, [hour.bytes_per_sec]);
+        times.push(at, [hour.total_micros?.p99, hour.device_micros?.p99]);
+        depths.push(at, [hour.outstanding, hour.outstanding_peak]);
+      }
     }
     const sum = (of) => hours.reduce((all, hour) => all + of(hour), 0);
     facts(this.facts, [

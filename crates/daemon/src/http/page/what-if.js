@@ -94,7 +94,7 @@ export class WhatIf {
     const { deviation } = answer;
     const late = deviation.p99_percent === null ? "" : `, 99th percentiles by ${Math.round(deviation.p99_percent)} %`;
     this.said.className = deviation.trust === "poor" ? "bad" : "";
-    say(this.said, `Trust: ${deviation.trust}. Simulated as it was, rates differ from the record by ` +
+    say(this.said, `Trust in rates: ${deviation.trust}. Simulated as it was, rates differ from the record by ` +
       `${deviation.iops_percent.toFixed(1)} %${late}.`);
     const table = new Table(this.table, columns, { caption: "What would have been", empty: "Nothing was recorded." });
     table.fill(answer.disks.map((disk) => ({ ...disk, key: disk.disk })));
