@@ -6,7 +6,7 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 
 #[cfg(test)]
 mod tests {
-    use super::super::terms::document::OnTerms;
+    use super::super::terms::document::{OnTerms, find};
     use super::super::{
         balance, blame, classes, copies, events, fleet, imports, moves, nodes, operations, owners,
         removed, reports, routes, scrape, what_if,
@@ -137,15 +137,7 @@ mod tests {
                 SecurityRequirement::new("certificate", none),
             ]);
             for one in operations::ALL {
-                let Some(item) = document.paths.paths.get_mut(one.path) else { continue };
-                let operation = match one.method {
-                    "GET" => &mut item.get,
-                    "POST" => &mut item.post,
-                    "PUT" => &mut item.put,
-                    "PATCH" => &mut item.patch,
-                    _ => &mut item.delete,
-                };
-                let Some(operation) = operation else { continue };
+                let Some(operation) = find(document, one) else { continue };
                 let takes = format!("It takes {}", one.allowed.roles());
                 for (status, why) in [("401", "No token that is known was shown"), ("403", &takes)]
                 {

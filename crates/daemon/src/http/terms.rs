@@ -305,18 +305,26 @@ pub(super) mod document {
         told(operation, "200", response.build());
     }
 
+    /// Where the document has an operation.
+    pub(in super::super) fn find<'a>(
+        document: &'a mut OpenApi,
+        one: &operations::Operation,
+    ) -> Option<&'a mut Operation> {
+        let item = document.paths.paths.get_mut(one.path)?;
+        let operation = match one.method {
+            "GET" => &mut item.get,
+            "POST" => &mut item.post,
+            "PUT" => &mut item.put,
+            "PATCH" => &mut item.patch,
+            _ => &mut item.delete,
+        };
+        operation.as_mut()
+    }
+
     impl Modify for OnTerms {
         fn modify(&self, document: &mut OpenApi) {
             for one in operations::ALL {
-                let Some(item) = document.paths.paths.get_mut(one.path) else { continue };
-                let operation = match one.method {
-                    "GET" => &mut item.get,
-                    "POST" => &mut item.post,
-                    "PUT" => &mut item.put,
-                    "PATCH" => &mut item.patch,
-                    _ => &mut item.delete,
-                };
-                let Some(operation) = operation else { continue };
+                let Some(operation) = find(document, one) else { continue };
                 if has_tag(one.path) {
                     tagged(operation, one.method == "GET");
                 }
