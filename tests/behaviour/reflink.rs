@@ -79,6 +79,29 @@ fn a_copy_on_xfs_and_btrfs_shares_the_blocks_of_its_disk() {
     with_lab(&PROGRAMS, |lab| shares(lab, Kind::Btrfs));
 }
 
+/// What lies in one piece is shared in one step, however much it is: nobody sees a small part of a
+/// copy that makes a step a second.
+#[test]
+fn what_lies_in_few_extents_is_shared_in_one_step() {
+    with_lab(&PROGRAMS, |lab| {
+        let Some((mut daemon, _files)) = on(lab, Kind::Xfs)? else { return Ok(()) };
+        daemon.command(&["disk", "create", "db", "--size=192M", "--datastore=files"])?;
+        tools::qemu_io(&daemon.nbd_uri("db"), &["write -P 7 0 192M", "flush"])?;
+        let slow = ["--datastore=files", "--copy-limit=1", "--detach"];
+        daemon.command(&[&["disk", "copy", "db", "copy"][..], &slow].concat())?;
+        let seen = wait_for("some of it should be shared", PATIENCE, || {
+            let now = copy_of(&daemon, "copy")?;
+            Ok((now["copied"].as_u64() > Some(0)).then_some(now))
+        })?;
+        ensure!(seen["copied"].as_u64() >= Some(96 << 20), "so much in one step: {seen}");
+        wait_for("the copy should be complete", PATIENCE, || {
+            Ok((copy_of(&daemon, "copy")?["state"] == "complete").then_some(()))
+        })?;
+        tools::qemu_io(&daemon.nbd_uri("copy"), &["read -P 7 0 192M"])?;
+        daemon.stop()
+    });
+}
+
 #[test]
 fn a_snapshot_that_shares_blocks_is_of_one_instant_of_a_disk_that_is_written() {
     with_lab(&PROGRAMS, |lab| {
@@ -98,8 +121,15 @@ fn what_a_file_system_does_not_share_is_copied() {
     with_lab(&[&PROGRAMS[..], &["chattr", "mkfs.ext4"]].concat(), |lab| {
         let Some((mut daemon, files)) = on(lab, Kind::Xfs)? else { return Ok(()) };
         daemon.command(&["disk", "create", "db", "--size=64M", "--datastore=files"])?;
-        tools::qemu_io(&daemon.nbd_uri("db"), &["write -P 7 0 64M", "flush"])?;
-        let slow = ["--datastore=files", "--copy-limit=4", "--detach"];
+        // In so many extents that it is shared in sixteen steps.
+        let part = |n: u64| format!("write -P 7 {} 32k", n * (32 << 10));
+        let parts: Vec<String> = [(0..1024), (1024..2048)]
+            .into_iter()
+            .flat_map(|half| half.map(|n| part(n * 2 % 2048 + n / 1024)).chain(["flush".into()]))
+            .collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        tools::qemu_io(&daemon.nbd_uri("db"), &parts)?;
+        let slow = ["--datastore=files", "--copy-limit=2", "--detach"];
         daemon.command(&[&["disk", "copy", "db", "half"][..], &slow].concat())?;
         wait_for("some of it should be shared", PATIENCE, || {
             Ok((copy_of(&daemon, "half")?["copied"].as_u64() > Some(0)).then_some(()))

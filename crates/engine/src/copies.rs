@@ -35,9 +35,8 @@ impl fmt::Debug for CopySpec {
     }
 }
 
-/// What is shared at once. Changes of the disk wait for that: 15 ms where each block of 4 KiB lies
-/// apart.
-const SHARED_STEP: Bytes = Bytes::from_mib(4);
+/// What is asked about and shared at once, if it lies in few extents.
+const SHARED_LOOK: Bytes = Bytes::from_gib(64);
 
 impl Engine {
     /// Begins to copy a disk as of one instant while its clients use it. Everything else is told to
@@ -54,7 +53,7 @@ impl Engine {
             Sharing::Never => Blocks::Copied,
         };
         if blocks == Blocks::Shared {
-            terms.limits.step = SHARED_STEP;
+            terms.limits.look = SHARED_LOOK;
         }
         let begun = if source.shard == target.shard {
             let new = Beginning { source: source.key, target: Target::Here(target.key), terms };

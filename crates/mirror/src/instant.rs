@@ -14,6 +14,7 @@
 //! | requests from before the instant | [`PointInTime::drained`] |
 //! | the guest's requests | [`PointInTime::request`], [`Action::Answer`] |
 //! | what storages do | [`Action::Send`], [`PointInTime::done`], [`PointInTime::found`], [`PointInTime::read_zeroes`] |
+//! | a target that shares the source's blocks | [`Keeps::Target`], [`PointInTime::read_part`], [`PointInTime::refused`] |
 //! | the copy in order; its caller sets the pace | [`PointInTime::copy`] |
 //! | the end | [`Action::Ended`], [`Action::Release`], [`PointInTime::cancel`], [`PointInTime::lose_target`] |
 //!
@@ -24,7 +25,8 @@
 //!
 //! let mut out = Vec::new();
 //! let size = Bytes::from_gib(10);
-//! let setup = Setup { size, target: TargetContent::Zeroes, limits: Limits::default() };
+//! let (target, keeps) = (TargetContent::Zeroes, Keeps::Buffers);
+//! let setup = Setup { size, target, keeps, limits: Limits::default() };
 //! let mut copy = PointInTime::new(setup)?;
 //! // No change from before is under way.
 //! copy.drained(Completion::Done, &mut out)?;
@@ -87,6 +89,9 @@
 //!    copied when the read has ended. It then has the target write what it read. Zeroes are passed
 //!    where the target is of zeroes, else they are made. What an examination finds holds for those
 //!    of its chunks that are frozen still, and it keeps nobody from reading them.
+//!    A target that shares the source's blocks has what it shares when the read has ended, so that
+//!    takes no buffer, and one step in order reads all that was found. What it shared less of, or
+//!    refused, stays frozen, and is read by other steps; after a refusal in buffers.
 //! 4. **Need.** A change has steps made at once for what it touches and nobody reads. A write goes
 //!    when all of it is copied. Zeroes go as far as they are copied, if that is a step's worth or
 //!    the rest; while they have more than that left, they examine first, have one step at a time at
@@ -160,4 +165,4 @@ mod steps;
 pub use action::{Action, Outcome, Reason};
 pub use error::{NotTaken, Over, SetupError, Unexpected};
 pub use machine::PointInTime;
-pub use setup::{DISCARD_PIECES, Limits, Progress, Setup, State};
+pub use setup::{DISCARD_PIECES, Keeps, Limits, Progress, Setup, State};

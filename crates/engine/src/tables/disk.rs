@@ -54,7 +54,16 @@ pub(crate) struct ShardDisk {
     /// What its clients' ports hang on, if that is another disk: it moves, or has moved.
     pub successor: Option<Successor>,
     /// The copy of it that takes its blocks, while it is being made.
-    pub shares_with: Option<u32>,
+    pub shares_with: Option<SharesWith>,
+}
+
+/// What takes a disk's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SharesWith {
+    /// The copy, by its number in the shard.
+    pub disk: u32,
+    /// What is shared is whole chunks of so many bytes.
+    pub chunk: Bytes,
 }
 
 /// Whether a disk's storage is being given another size.

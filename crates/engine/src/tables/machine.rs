@@ -174,6 +174,26 @@ impl Machine {
         self.done(Side::Source, Job::Copy(step), Completion::Done, out);
     }
 
+    /// Of `all` that a step was to read the target shares so much, from the beginning on.
+    pub(crate) fn shared(&mut self, step: StepId, all: Bytes, part: Bytes, out: &mut Vec<Action>) {
+        match self {
+            Machine::Copy(one) if part < all => {
+                let told = one.copy.read_part(step, part, &mut one.out);
+                out.extend(one.out.drain(..).map(of_copy));
+                debug_assert!(told.is_ok(), "{told:?}: {part:?} of {all:?}");
+            }
+            _ => self.done(Side::Source, Job::Copy(step), Completion::Done, out),
+        }
+    }
+
+    /// The target shares nothing of what a step was to read, and no more from now on.
+    pub(crate) fn refused(&mut self, step: StepId, out: &mut Vec<Action>) {
+        let Machine::Copy(one) = self else { return };
+        let told = one.copy.refused(step, &mut one.out);
+        out.extend(one.out.drain(..).map(of_copy));
+        debug_assert!(told.is_ok(), "it was sent");
+    }
+
     /// What an examined extent begins with.
     pub(crate) fn found(&mut self, step: StepId, found: Found, len: Bytes, out: &mut Vec<Action>) {
         let told = match self {

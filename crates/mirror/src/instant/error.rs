@@ -52,6 +52,9 @@ pub enum Unexpected {
     /// The step does not read anything.
     #[error("that step does not read anything")]
     NotReading,
+    /// A part is of whole chunks, and less than all.
+    #[error("what was read is no part of what that step reads")]
+    NoPart,
     /// There is one instant.
     #[error("the requests from before the instant have ended already")]
     AlreadyDrained,

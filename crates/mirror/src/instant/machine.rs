@@ -8,8 +8,8 @@ use super::action::{Action, Outcome, Reason};
 use super::chunks::Chunks;
 use super::error::{NotTaken, Over, SetupError, Unexpected};
 use super::guests::{Awaited, Front, Guest, Guests, Known, Sent};
-use super::setup::{Limits, Progress, Setup, State};
-use super::steps::{Cause, Stage, Steps};
+use super::setup::{Keeps, Limits, Progress, Setup, State};
+use super::steps::{Cause, Stage, Step, Steps};
 use crate::action::Turn;
 use crate::mirror::TargetContent;
 use crate::request::{Completion, Found, Job, Op, Request, RequestId, Side, StepId};
@@ -67,6 +67,7 @@ enum Room {
 pub struct PointInTime {
     size: Bytes,
     target: TargetContent,
+    keeps: Keeps,
     limits: Limits,
     phase: Phase,
     drained: Drained,
@@ -87,7 +88,7 @@ impl PointInTime {
     /// # Errors
     /// Limits that no copy can keep to, or that there is no memory for.
     pub fn new(setup: Setup) -> Result<PointInTime, SetupError> {
-        let Setup { size, target, limits } = setup;
+        let Setup { size, target, keeps, limits } = setup;
         let Limits { requests, steps, ahead, step, look, buffers, chunk, bitmap } = limits;
         let amounts = [step, look, buffers, bitmap];
         if requests == 0 || steps == 0 || ahead == 0 || amounts.contains(&Bytes(0)) {
@@ -100,6 +101,7 @@ impl PointInTime {
         Ok(PointInTime {
             size,
             target,
+            keeps,
             limits,
             phase: Phase::Draining,
             drained: Drained::No,
@@ -226,6 +228,51 @@ impl PointInTime {
         let read = self.steps.get(step).filter(|step| step.stage == Stage::Reading);
         let read = *read.ok_or(Unexpected::NotReading)?;
         self.read(read, Known::Zeroes, out);
+        self.settle(out);
+        Ok(())
+    }
+
+    /// The read of a step has ended, and only so much of its beginning was read: whole chunks. The
+    /// rest is frozen still, and is read by another step.
+    ///
+    /// # Errors
+    /// The step does not read, or that is no part of what it reads.
+    pub fn read_part(
+        &mut self,
+        step: StepId,
+        len: Bytes,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Unexpected> {
+        let chunk = self.chunks.chunk();
+        let read = self.steps.get(step).filter(|step| step.stage == Stage::Reading);
+        let read = read.ok_or(Unexpected::NotReading)?;
+        let (part, rest) = read.extent.cut(len);
+        let rest = rest.filter(|_| len.0 > 0 && len.0.is_multiple_of(chunk));
+        let rest = rest.ok_or(Unexpected::NoPart)?;
+        read.extent = part;
+        let read = *read;
+        if !self.phase.is_over() {
+            self.read_again(rest);
+        }
+        self.read(read, Known::Data, out);
+        self.settle(out);
+        Ok(())
+    }
+
+    /// The target would not share what a step was to read. Nothing was read, and what is read from
+    /// now on is kept in buffers, this too.
+    ///
+    /// # Errors
+    /// The step does not read what the target is to keep.
+    pub fn refused(&mut self, step: StepId, out: &mut Vec<Action>) -> Result<(), Unexpected> {
+        let shares = |step: &&mut Step| step.stage == Stage::Reading && step.keeps == Keeps::Target;
+        let refused = *self.steps.get(step).filter(shares).ok_or(Unexpected::NotReading)?;
+        self.keeps = Keeps::Buffers;
+        self.steps.remove(refused.id);
+        if !self.phase.is_over() {
+            self.read_again(refused.extent);
+            self.line_up(refused.cause);
+        }
         self.settle(out);
         Ok(())
     }

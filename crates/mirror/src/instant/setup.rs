@@ -46,6 +46,17 @@ impl Default for Limits {
     }
 }
 
+/// What keeps what a step has read until the target has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Keeps {
+    /// Memory: [`Limits::buffers`] and [`Limits::step`] bound it.
+    Buffers,
+    /// The target itself, which shares the source's blocks: a read takes no memory, and a step in
+    /// order reads all that was found, [`Limits::look`] at most. Until a read is refused
+    /// ([`PointInTime::refused`](super::PointInTime::refused)).
+    Target,
+}
+
 /// What is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Setup {
@@ -53,6 +64,8 @@ pub struct Setup {
     pub size: Bytes,
     /// What is there.
     pub target: TargetContent,
+    /// What keeps what is read.
+    pub keeps: Keeps,
     /// How much may be under way.
     pub limits: Limits,
 }

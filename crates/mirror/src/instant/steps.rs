@@ -1,5 +1,6 @@
 //! What is under way for the copy.
 
+use super::setup::Keeps;
 use crate::extent::Extent;
 use crate::request::{RequestId, Side, StepId};
 use alloc::vec::Vec;
@@ -43,6 +44,8 @@ pub(super) struct Step {
     pub(super) extent: Extent,
     pub(super) stage: Stage,
     pub(super) cause: Cause,
+    /// What keeps what it reads.
+    pub(super) keeps: Keeps,
 }
 
 /// All steps, in no order. Those of a copy that has ended stay until what they sent has ended too.
@@ -99,7 +102,9 @@ impl Steps {
 
     /// Bytes in buffers.
     pub(super) fn held(&self) -> u64 {
-        let holds = |step: &&Step| matches!(step.stage, Stage::Reading | Stage::Writing);
+        let holds = |step: &&Step| {
+            step.keeps == Keeps::Buffers && matches!(step.stage, Stage::Reading | Stage::Writing)
+        };
         self.steps.iter().filter(holds).map(|step| step.extent.len().0).sum()
     }
 

@@ -6,7 +6,7 @@ use crate::search::search;
 use crate::simple::Simple;
 use crate::storage::{Discards, Init};
 use crate::world::{Budget, Case, Effects, Looks, Nonsense, World, data};
-use headgate_mirror::instant::Limits;
+use headgate_mirror::instant::{Keeps, Limits};
 use headgate_mirror::{Durability, Extent, Request, TargetContent, Unmap};
 use headgate_units::Bytes;
 
@@ -64,11 +64,12 @@ pub fn plain<const N: usize>(name: &'static str, kinds: &str, requests_left: u8)
         name,
         source: std::array::from_fn(|at| if at % 2 == 0 { data(at as u8) } else { Init::Hole }),
         target: TargetContent::Zeroes,
+        keeps: Keeps::Buffers,
         discards: (Discards::Zero, Discards::Zero),
         old: Vec::new(),
         limits: limits(1, 2, 2),
         requests: requests(N as u64, kinds),
-        budget: Budget { requests: requests_left, failures: 0, ends: 0 },
+        budget: Budget { requests: requests_left, failures: 0, ends: 0, refusals: 0 },
         effects: Effects::WhenReported,
         looks: Looks::Always,
         nonsense: Nonsense::NotTried,
@@ -79,6 +80,11 @@ pub fn plain<const N: usize>(name: &'static str, kinds: &str, requests_left: u8)
 /// The same with troubles.
 pub fn troubled<const N: usize>(case: Case<N>, failures: u8, ends: u8) -> Case<N> {
     Case { budget: Budget { failures, ends, ..case.budget }, ..case }
+}
+
+/// The same with a target that shares blocks, until it refuses to.
+pub fn shared<const N: usize>(case: Case<N>, refusals: u8) -> Case<N> {
+    Case { keeps: Keeps::Target, budget: Budget { refusals, ..case.budget }, ..case }
 }
 
 /// The same on a disk without holes.
@@ -278,6 +284,39 @@ fn one_block_for_long<M: Machine>() {
     );
 }
 
+/// A step in order reads all that was found, and what a refusal leaves is read in buffers.
+fn blocks_that_are_shared<M: Machine>() {
+    let wide =
+        |case: Case<4>| Case { limits: Limits { look: Bytes(4), ..limits(1, 2, 1) }, ..case };
+    let half = |case: Case<4>| {
+        let source = [data(0), data(1), Init::Hole, data(3)];
+        wide(Case { source, ..case })
+    };
+    let write = |case: Case<4>| Case { requests: requests(4, "w"), ..case };
+    try_all::<M, 4>(
+        &[
+            shared(wide(full(plain("shared, a write, refused twice", "w", 1))), 2),
+            shared(half(plain("shared with a hole, three kinds, refused", "wdz", 1)), 1),
+            shared(troubled(wide(full(plain("shared, a failure, refused", "w", 1))), 1, 0), 1),
+        ],
+        &[
+            shared(half(plain("shared with a hole, every kind, refused", EVERY_KIND, 1)), 1),
+            shared(troubled(wide(full(plain("shared, zeroes, a failure", "wz", 1))), 1, 0), 1),
+            shared(write(wide(full(plain("shared, two writes, refused twice", "w", 2)))), 2),
+            shared(troubled(half(plain("shared, all troubles", "wdz", 1)), 1, 1), 2),
+        ],
+    );
+    let two = |case: Case<3>| Case { limits: limits(2, 2, 2), ..case };
+    let tried = |case| Case { nonsense: Nonsense::Tried, ..case };
+    try_all::<M, 3>(
+        &[
+            shared(two(full(plain("shared, chunks of two, two writes", "w", 2))), 1),
+            tried(shared(full(plain("shared, nonsense", "wd", 1)), 1)),
+        ],
+        &[shared(full(plain("shared, two of three kinds", "wdz", 2)), 1)],
+    );
+}
+
 /// Each of these is tried with each machine.
 macro_rules! try_machines {
     ($($name:ident),* $(,)?) => {
@@ -308,4 +347,5 @@ try_machines!(
     targets_and_discards,
     effects_before_their_reports,
     one_block_for_long,
+    blocks_that_are_shared,
 );

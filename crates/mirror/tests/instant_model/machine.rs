@@ -28,6 +28,13 @@ pub trait Machine: Clone + Eq + Hash {
         out: &mut Vec<Action>,
     ) -> Result<(), Unexpected>;
     fn read_zeroes(&mut self, step: StepId, out: &mut Vec<Action>) -> Result<(), Unexpected>;
+    fn read_part(
+        &mut self,
+        step: StepId,
+        len: Bytes,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Unexpected>;
+    fn refused(&mut self, step: StepId, out: &mut Vec<Action>) -> Result<(), Unexpected>;
     fn done(
         &mut self,
         side: Side,
@@ -77,6 +84,19 @@ impl Machine for PointInTime {
 
     fn read_zeroes(&mut self, step: StepId, out: &mut Vec<Action>) -> Result<(), Unexpected> {
         self.read_zeroes(step, out)
+    }
+
+    fn read_part(
+        &mut self,
+        step: StepId,
+        len: Bytes,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Unexpected> {
+        self.read_part(step, len, out)
+    }
+
+    fn refused(&mut self, step: StepId, out: &mut Vec<Action>) -> Result<(), Unexpected> {
+        self.refused(step, out)
     }
 
     fn done(

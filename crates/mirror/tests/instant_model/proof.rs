@@ -1,7 +1,7 @@
 //! A model that finds nothing proves nothing: each wrong machine has to be found, and for what is
 //! wrong with it.
 
-use crate::cases::{full, limits, plain, request, troubled};
+use crate::cases::{full, limits, plain, request, shared, troubled};
 use crate::defect::Defect;
 use crate::guest::Guest;
 use crate::search::search;
@@ -29,6 +29,7 @@ fn places() -> Vec<Case<2>> {
         Case { limits: limits(1, 1, 2), ..full(two("one step", "w")) },
         Case { limits: limits(2, 2, 2), source: half, ..one("one chunk", "w") },
         Case { nonsense: Nonsense::Tried, ..troubled(one("nonsense", "w"), 0, 1) },
+        shared(Case { limits: limits(1, 2, 1), ..full(two("blocks are shared", "w")) }, 1),
         Case { discards: (Discards::Keep, Discards::Keep), ..one("kept discards", "d") },
     ]
 }
@@ -72,6 +73,7 @@ fn a_copy_that_is_not_the_disk_of_the_instant() {
         (Defect::IgnoresFailedOldFlush, "ought to have ended"),
         (Defect::IgnoresFailedRead, "is not read yet"),
         (Defect::IgnoresFailedTarget, "ought to have ended"),
+        (Defect::PassesRefused, "is not read yet"),
     ]);
 }
 
@@ -86,6 +88,7 @@ fn answers_that_are_wrong_or_do_not_come() {
         (Defect::ForgetsWaitingAtTheEnd, "waits for a copy that is over"),
         (Defect::KeepsTarget, "ought to have ended"),
         (Defect::NeverWakes, "waits for nothing"),
+        (Defect::ForgetsRefused, "waits for nothing"),
         (Defect::NeverCopiesTheLast, "and so on for ever"),
     ]);
 }
@@ -110,6 +113,7 @@ fn memory_beyond_its_limits() {
         (Defect::IgnoresShareInOrder, "bytes of buffers for steps in order"),
         (Defect::IgnoresSteps, "more steps than may be"),
         (Defect::KeepsBuffers, "buffers of nobody"),
+        (Defect::SharesForEver, "bytes of buffers in all"),
     ]);
 }
 

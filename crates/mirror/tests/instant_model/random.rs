@@ -7,7 +7,7 @@ use crate::search::System;
 use crate::simple::Simple;
 use crate::storage::{Discards, How, Init};
 use crate::world::{Budget, Case, Effects, Event, Looks, Nonsense, World, data};
-use headgate_mirror::instant::{Limits, PointInTime};
+use headgate_mirror::instant::{Keeps, Limits, PointInTime};
 use headgate_mirror::{Request, TargetContent};
 use headgate_units::Bytes;
 use proptest::prelude::*;
@@ -38,22 +38,27 @@ fn limit() -> impl Strategy<Value = Limits> {
 fn cases() -> impl Strategy<Value = Case<BLOCKS>> {
     let discards = || prop_oneof![Just(Discards::Zero), Just(Discards::Keep)];
     let target = prop_oneof![Just(TargetContent::Zeroes), Just(TargetContent::Unknown)];
+    let keeps = prop_oneof![
+        Just((Keeps::Buffers, 0)),
+        (0..4_u8).prop_map(|refusals| (Keeps::Target, refusals))
+    ];
     // A read may see what is not completed, and a flush need not keep that: `guest` does not know.
     let effects = Just(Effects::WhenReported);
     let looks = prop_oneof![Just(Looks::Always), Just(Looks::Never)];
     let asked = requests(BLOCKS as u64, "rwfdzZs");
     let old = prop::collection::vec(prop::sample::select(asked), 0..3);
-    let around = (target, effects, looks, old);
+    let around = (target, keeps, effects, looks, old);
     (inits(), around, (discards(), discards()), limit(), 0..4_u8, 0..3_u8).prop_map(
-        |(source, (target, effects, looks, old), discards, limits, failures, ends)| Case {
+        |(source, (target, keeps, effects, looks, old), discards, limits, failures, ends)| Case {
             name: "at random",
             source,
             target,
+            keeps: keeps.0,
             discards,
             limits: Limits { requests: 4 - old.len(), ..limits },
             old,
             requests: requests(BLOCKS as u64, "rwfdzZsss"),
-            budget: Budget { requests: 16, failures, ends: ends / 2 },
+            budget: Budget { requests: 16, failures, ends: ends / 2, refusals: keeps.1 },
             effects,
             looks,
             nonsense: Nonsense::Tried,
@@ -65,7 +70,7 @@ fn cases() -> impl Strategy<Value = Case<BLOCKS>> {
 fn is_trouble(event: &Event) -> bool {
     match event {
         Event::Effect(_, _, how) => *how != How::Done,
-        Event::Cancel | Event::LoseTarget => true,
+        Event::Cancel | Event::LoseTarget | Event::Refuse(_) | Event::Part(..) => true,
         _ => false,
     }
 }

@@ -4,7 +4,7 @@
 use super::defect::Defect;
 use super::machine::Machine;
 use headgate_mirror::instant::{
-    Action, NotTaken, Outcome, Over, Progress, Reason, Setup, SetupError, State, Unexpected,
+    Action, Keeps, NotTaken, Outcome, Over, Progress, Reason, Setup, SetupError, State, Unexpected,
 };
 use headgate_mirror::{
     Completion, Durability, Extent, Found, Job, Op, Request, RequestId, Side, StepId,
@@ -32,6 +32,7 @@ struct Step {
     chunk: usize,
     stage: Stage,
     in_order: bool,
+    keeps: Keeps,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +56,7 @@ enum Flush {
 pub struct Simple {
     setup: Setup,
     defect: Defect,
+    keeps: Keeps,
     chunk: u64,
     drained: bool,
     marks: Vec<Mark>,
@@ -109,7 +111,9 @@ impl Simple {
 
     fn buffers(&self, only_in_order: bool) -> u64 {
         let steps = self.steps.iter().flatten();
-        let holds = |step: &&Step| matches!(step.stage, Stage::Reading | Stage::Writing);
+        let holds = |step: &&Step| {
+            step.keeps == Keeps::Buffers && matches!(step.stage, Stage::Reading | Stage::Writing)
+        };
         let steps = steps.filter(holds).filter(|step| step.in_order || !only_in_order);
         steps.filter_map(|step| self.extent(step.chunk).ok()).map(|e| e.len().0).sum()
     }
@@ -119,6 +123,8 @@ impl Simple {
         let half = (most / 2).max(self.chunk);
         let share = self.is(Defect::IgnoresShareInOrder);
         self.is(Defect::IgnoresMemory)
+            || self.keeps == Keeps::Target
+            || (self.is(Defect::SharesForEver) && self.setup.keeps == Keeps::Target)
             || (self.buffers(false) + self.chunk <= most
                 && (!in_order || share || self.buffers(true) + self.chunk <= half))
     }
@@ -140,7 +146,7 @@ impl Simple {
             self.steps.push(None);
         }
         let Some(at) = self.steps.iter().position(Option::is_none) else { return false };
-        self.steps[at] = Some(Step { chunk, stage, in_order });
+        self.steps[at] = Some(Step { chunk, stage, in_order, keeps: self.keeps });
         if stage == Stage::Reading {
             self.marks[chunk] = Mark::Reading;
         }
@@ -257,13 +263,20 @@ impl Simple {
     /// The next of a step, or its end.
     fn next(&mut self, at: usize, stage: Option<Stage>, out: &mut Vec<Action>) {
         let stage = stage.filter(|_| self.ended.is_none());
-        self.steps[at] = self.steps[at].zip(stage).map(|(step, stage)| Step { stage, ..step });
+        let keeps =
+            |step: Step, stage| if stage == Stage::Reading { self.keeps } else { step.keeps };
+        self.steps[at] = self.steps[at].zip(stage).map(|(step, stage)| Step {
+            stage,
+            keeps: keeps(step, stage),
+            ..step
+        });
         self.order(at, out);
     }
 
     fn request_done(&mut self, at: usize, how: Completion, out: &mut Vec<Action>) {
         let asked = self.asked[at];
-        if self.is(Defect::SendsTwice) && !asked.again && changes(asked.request) {
+        let changes = !matches!(asked.request, Request::Read(_) | Request::Flush);
+        if self.is(Defect::SendsTwice) && !asked.again && changes {
             self.asked[at].again = true;
             return self.send(at, out);
         }
@@ -325,10 +338,6 @@ impl Simple {
     }
 }
 
-fn changes(request: Request) -> bool {
-    !matches!(request, Request::Read(_) | Request::Flush)
-}
-
 impl Machine for Simple {
     fn new(setup: Setup, defect: Defect) -> Result<Self, SetupError> {
         let mut chunk = setup.limits.chunk.0;
@@ -338,6 +347,7 @@ impl Machine for Simple {
         Ok(Simple {
             setup,
             defect,
+            keeps: setup.keeps,
             chunk,
             drained: false,
             marks: vec![Mark::Old; setup.size.0.div_ceil(chunk) as usize],
@@ -465,6 +475,27 @@ impl Machine for Simple {
             TargetContent::Unknown => Some(Stage::Zeroing),
         };
         self.next(at, next, out);
+        self.go_on(out);
+        Ok(())
+    }
+
+    /// It reads one chunk at a time, and that has no parts.
+    fn read_part(&mut self, step: StepId, _: Bytes, _: &mut Vec<Action>) -> Result<(), Unexpected> {
+        let read = self.step_at(step, Stage::Reading);
+        Err(read.map_or(Unexpected::NotReading, |_| Unexpected::NoPart))
+    }
+
+    fn refused(&mut self, step: StepId, out: &mut Vec<Action>) -> Result<(), Unexpected> {
+        let at = step.0 as usize;
+        let step = self.step_at(step, Stage::Reading).filter(|step| step.keeps == Keeps::Target);
+        let step = step.ok_or(Unexpected::NotReading)?;
+        self.keeps = Keeps::Buffers;
+        self.steps[at] = None;
+        self.marks[step.chunk] = match self.defect {
+            Defect::PassesRefused => Mark::Safe,
+            Defect::ForgetsRefused => Mark::Reading,
+            _ => Mark::Old,
+        };
         self.go_on(out);
         Ok(())
     }

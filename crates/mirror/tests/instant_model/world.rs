@@ -19,7 +19,7 @@ use super::guest::{Guest, SLOTS};
 use super::machine::Machine;
 use super::search::System;
 use super::storage::{Discards, Flight, How, Init, Storage, Value, blocks};
-use headgate_mirror::instant::{Action, Limits, Outcome, Setup};
+use headgate_mirror::instant::{Action, Keeps, Limits, Outcome, Setup};
 use headgate_mirror::{
     Durability, Extent, Found, Job, Op, Request, RequestId, Side, StepId, TargetContent,
 };
@@ -56,6 +56,8 @@ pub struct Budget {
     pub failures: u8,
     /// Cancellations and targets that are given up.
     pub ends: u8,
+    /// Reads that a target which shares blocks refuses, or does a part of.
+    pub refusals: u8,
 }
 
 /// What the world is made of.
@@ -64,6 +66,7 @@ pub struct Case<const N: usize> {
     pub name: &'static str,
     pub source: [Init; N],
     pub target: TargetContent,
+    pub keeps: Keeps,
     pub discards: (Discards, Discards),
     /// Under way at the instant.
     pub old: Vec<Request>,
@@ -79,9 +82,9 @@ pub struct Case<const N: usize> {
 /// The requests that may come are left out: there are hundreds.
 impl<const N: usize> fmt::Debug for Case<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Case { name, source, target, discards, old, limits, .. } = self;
+        let Case { name, source, target, keeps, discards, old, limits, .. } = self;
         let Case { budget, effects, looks, nonsense, defect, .. } = self;
-        writeln!(f, "{name}: {source:?} to {target:?}, {discards:?}, old {old:?}")?;
+        writeln!(f, "{name}: {source:?} to {target:?}, {keeps:?}, {discards:?}, old {old:?}")?;
         writeln!(f, "  {limits:?}")?;
         write!(f, "  {budget:?}, {effects:?}, {looks:?}, {nonsense:?}, {defect:?}")
     }
@@ -96,6 +99,10 @@ pub enum Event {
     Copy,
     Cancel,
     LoseTarget,
+    /// The target does not share what a step is to read.
+    Refuse(StepId),
+    /// It shares so many blocks of it.
+    Part(StepId, u8),
     /// Something that was sent to a side takes effect, or fails.
     Effect(Side, Job, How),
     /// Its sender hears of it.
@@ -160,6 +167,8 @@ struct Step<const N: usize> {
     content: Option<[Value; N]>,
     /// The machine was told that it is zeroes.
     zeroes: bool,
+    /// What it reads the target keeps.
+    shares: bool,
 }
 
 /// The most steps.
@@ -178,6 +187,8 @@ pub struct World<M, const N: usize> {
     source: Storage<N>,
     target: Storage<N>,
     guest: Guest<N>,
+    /// What keeps what is read from now on.
+    keeps: Keeps,
     /// The disk as of the instant.
     image: [Value; N],
     /// What of it was allocated.
@@ -249,7 +260,8 @@ fn is_copy(job: Job) -> bool {
 impl<M: Machine, const N: usize> World<M, N> {
     fn new(case: &Case<N>) -> Result<Self, Broken> {
         let (limits, target) = (case.limits, case.target);
-        let setup = Setup { size: Bytes(N as u64), target, limits };
+        let keeps = case.keeps;
+        let setup = Setup { size: Bytes(N as u64), target, keeps, limits };
         let machine = M::new(setup, case.defect).map_err(|e| e.to_string())?;
         let there = match target {
             TargetContent::Zeroes => Init::Hole,
@@ -260,6 +272,7 @@ impl<M: Machine, const N: usize> World<M, N> {
         let mut world = World {
             machine,
             guest: Guest::new(image),
+            keeps,
             image,
             allocated: std::array::from_fn(|block| source.is_allocated(block)),
             source,
@@ -351,6 +364,19 @@ impl<M: Machine, const N: usize> World<M, N> {
         blocks.start / chunk * chunk..end
     }
 
+    /// What a target that shares blocks may make of this.
+    fn refusals(&self, flight: &Flight<N>) -> Vec<Event> {
+        let (Job::Copy(step), Op::Read(extent)) = (flight.job, flight.op) else {
+            return Vec::new();
+        };
+        if self.left.refusals == 0 || !self.steps[step.0 as usize].shares {
+            return Vec::new();
+        }
+        let parts = (1..extent.len().0).filter(|len| len.is_multiple_of(self.chunk()));
+        let parts = parts.map(|len| Event::Part(step, len as u8));
+        parts.chain([Event::Refuse(step)]).collect()
+    }
+
     /// One event, with what the machine asks for because of it.
     fn advance(&self, case: &Case<N>, event: Event, out: &mut Vec<Action>) -> Result<Self, Broken> {
         let mut next = self.clone();
@@ -419,6 +445,7 @@ impl<M: Machine, const N: usize> System for World<M, N> {
                     continue;
                 }
                 events.push(Event::Effect(side, flight.job, How::Done));
+                events.extend(self.refusals(flight));
                 if self.left.failures > 0 {
                     let ways = flight.failures().into_iter();
                     events.extend(ways.map(|how| Event::Effect(side, flight.job, how)));

@@ -18,7 +18,8 @@ fn requests_beyond_a_limit_are_not_taken() {
 #[test]
 fn limits_that_nothing_can_keep_to_are_refused() {
     let with = |size, limits| {
-        let setup = Setup { size: Bytes(size), target: TargetContent::Unknown, limits };
+        let (target, keeps) = (TargetContent::Unknown, Keeps::Buffers);
+        let setup = Setup { size: Bytes(size), target, keeps, limits };
         PointInTime::new(setup).map(|_| ())
     };
     assert_eq!(with(0, LIMITS), Err(SetupError::Empty));

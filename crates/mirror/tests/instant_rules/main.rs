@@ -53,7 +53,8 @@ fn said<T>(
 }
 
 fn new(size: u64, target: TargetContent, limits: Limits) -> PointInTime {
-    PointInTime::new(Setup { size: Bytes(size), target, limits }).unwrap()
+    let keeps = Keeps::Buffers;
+    PointInTime::new(Setup { size: Bytes(size), target, keeps, limits }).unwrap()
 }
 
 /// A machine of so many bytes, with nothing under way from before.

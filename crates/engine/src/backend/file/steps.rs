@@ -9,8 +9,10 @@ use crate::backend::context::Context;
 use crate::backend::storage::OpenFile;
 use crate::kernel::buffers::{ZERO_BLOCK, ZEROES, remaining};
 use crate::kernel::ring::Owner;
-use crate::request::{Access, Durability, IoError, Op, Step, Unmap, ZeroSpeed};
+use crate::request::{Access, Durability, Extent, ExtentKind, IoError, Op, Step, Unmap, ZeroSpeed};
+use crate::tables::lane::Lane;
 use crate::tables::slots::Zeroing;
+use headgate_units::Bytes;
 use io_uring::{opcode, squeue, types::Fixed};
 
 /// So many bytes written count as one read in what a turn moves.
@@ -184,7 +186,8 @@ fn handle_on(ctx: &Context, disk: Option<u32>) -> std::io::Result<SharedImage> {
     file.ok_or(std::io::ErrorKind::Unsupported)?.image.share()
 }
 
-/// Finding extents may block on the file system's metadata: a worker does it.
+/// Finding extents may block on the file system's metadata: a worker does it. For a copy that
+/// shares what is found, it has that written first, while no change waits for it.
 fn ask_extents(ctx: &mut Context, key: u32) {
     let slot = &ctx.tables.slots[key];
     let (offset, len) = (slot.request.offset, slot.request.len);
@@ -192,10 +195,15 @@ fn ask_extents(ctx: &mut Context, key: u32) {
         Ok(image) => image,
         Err(e) => return ctx.end_party(key, Err(errno(&e))),
     };
+    let shares = ctx.tables.disks[slot.disk as usize].shares_with.is_some();
+    let is_copy = matches!(slot.lane, Lane::Copy | Lane::CopyBeforeWrite);
     on_worker(
         ctx,
         key,
-        move || image.extents(offset, len),
+        move || match shares && is_copy {
+            true => image.written_extents(offset, len),
+            false => image.extents(offset, len),
+        },
         move |ctx: &mut Context, extents| {
             ctx.tables.slots[key].extents = extents;
         },
@@ -206,15 +214,18 @@ fn ask_extents(ctx: &mut Context, key: u32) {
 fn share_blocks(ctx: &mut Context, key: u32) {
     let slot = &ctx.tables.slots[key];
     let (offset, len) = (slot.request.offset, slot.request.len);
-    let copy = ctx.tables.disks[slot.disk as usize].shares_with;
+    let with = ctx.tables.disks[slot.disk as usize].shares_with;
+    let (copy, chunk) = (with.map(|with| with.disk), with.map_or(Bytes(len), |with| with.chunk));
     let handles = handle_on(ctx, Some(slot.disk)).and_then(|own| Ok((own, handle_on(ctx, copy)?)));
     match handles {
         Ok((own, copy)) => {
             on_worker(
                 ctx,
                 key,
-                move || own.share_blocks(&copy, offset, len),
-                |_: &mut Context, ()| (),
+                move || own.share_blocks(&copy, offset, len, chunk),
+                move |ctx: &mut Context, len| {
+                    ctx.tables.slots[key].extents = vec![Extent { len, kind: ExtentKind::Data }];
+                },
             );
         }
         Err(e) => ctx.end_party(key, Err(errno(&e))),

@@ -14,7 +14,7 @@ use crate::request::DiskInfo;
 use crate::shard::Shard;
 use crate::shard::core::Core;
 use crate::shard::datastore::Datastore;
-use crate::tables::disk::{ShardDisk, Successor};
+use crate::tables::disk::{ShardDisk, SharesWith, Successor};
 use crate::tables::lane::Queues;
 use crate::tables::lateness::Lateness;
 use crate::tables::machine::{Copy, Machine, Move};
@@ -22,7 +22,7 @@ use crate::tables::moving::{Elders, Held, Moving, Permit, Reach, Senders, Stage}
 use crate::tables::port::{MovePart, PortState, Sender};
 use crate::tables::queue_slots::QueueSlots;
 use crate::tables::streams::Streams;
-use headgate_mirror::instant::{self, PointInTime};
+use headgate_mirror::instant::{self, Keeps, PointInTime};
 use headgate_mirror::{Mirror, Setup};
 use headgate_qos::window::{Admission, Slots};
 use headgate_qos::{AnyScheduler, Config, Gate, Policy, SchedulerKind};
@@ -104,20 +104,23 @@ impl Shard {
         let Beginning { source, target, terms } = new;
         let size = self.check_sides(source, &target)?;
         let CopyTerms { sharing: _, content, pace, limits, patience, gauge, listener } = terms;
-        let setup = instant::Setup { size, target: content, limits };
-        let copy = PointInTime::new(setup).map_err(MoveError::CopySetup)?;
-        let mut machine = Machine::Copy(Copy::new(copy, gauge, listener));
-        let amounts = Amounts { pace, requests: limits.requests, steps: limits.steps, patience };
         let takes_blocks = match (&target, blocks) {
             (Target::Here(target), Blocks::Shared) => Some(*target as u32),
             _ => None,
         };
+        let keeps = takes_blocks.map_or(Keeps::Buffers, |_| Keeps::Target);
+        let setup = instant::Setup { size, target: content, keeps, limits };
+        let copy = PointInTime::new(setup).map_err(MoveError::CopySetup)?;
+        let chunk = copy.chunk();
+        let mut machine = Machine::Copy(Copy::new(copy, gauge, listener));
+        let amounts = Amounts { pace, requests: limits.requests, steps: limits.steps, patience };
         if takes_blocks.is_some() {
             // Without a listener it ends with the next word.
             let _ = machine.tell_of_blocks(Blocks::Shared);
         }
         let begun = self.begin(source, target, machine, amounts)?;
-        self.core.ctx.tables.disks[source].shares_with = takes_blocks;
+        let shares = takes_blocks.map(|disk| SharesWith { disk, chunk });
+        self.core.ctx.tables.disks[source].shares_with = shares;
         Ok(begun)
     }
 

@@ -236,17 +236,14 @@ impl Moving {
     }
 
     /// The file system would not share these blocks: they are copied, as all others from now on.
-    fn share_no_more(&mut self, core: &mut Core, step: StepId, request: &Request) {
+    fn share_no_more(&mut self, core: &mut Core, step: StepId) {
         let source = &mut core.ctx.tables.disks[self.source as usize];
         // Of several steps that were under way, the first tells.
-        if source.shares_with.take().is_some() {
+        if source.shares_with.take().is_some() && self.ending.is_none() {
             let heard = self.machine.tell_of_blocks(Blocks::Copied);
             self.heard(heard);
         }
-        let extent = headgate_mirror::Extent::new(Bytes(request.offset), Bytes(request.len));
-        if let Some(extent) = extent {
-            self.send_step(core, step, Side::Source, headgate_mirror::Op::Read(extent));
-        }
+        self.machine.refused(step, &mut self.out);
     }
 
     fn send_copy(
@@ -311,8 +308,10 @@ impl Moving {
         let step = StepId(number);
         match (op, how) {
             (Op::BlockStatus, _) => self.examined(core, step, request.len, completion),
-            (Op::Share, Completion::Failed) if self.ending.is_none() => {
-                return self.share_no_more(core, step, request);
+            (Op::Share, Completion::Failed) => self.share_no_more(core, step),
+            (Op::Share, Completion::Done) => {
+                let shared = completion.extents.iter().map(|extent| extent.len).sum();
+                self.machine.shared(step, Bytes(request.len), Bytes(shared), &mut self.out);
             }
             (Op::Read, Completion::Done) => {
                 let content = self.content_of(number, request.len);

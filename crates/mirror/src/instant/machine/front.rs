@@ -6,6 +6,7 @@ use crate::extent::Extent;
 use crate::instant::action::Action;
 use crate::instant::chunks::Chunk;
 use crate::instant::guests::{Front, Guest, Known};
+use crate::instant::setup::Keeps;
 use crate::instant::steps::{Cause, Stage, Step};
 use crate::mirror::TargetContent;
 use crate::request::{Durability, Found, Job, Op, Request, RequestId, Side, StepId, Unmap};
@@ -92,7 +93,7 @@ impl PointInTime {
         Extent::between(start, end.min(read))
     }
 
-    fn need(&self, front: &mut Front) -> Need {
+    fn need(&self, front: &mut Front, most: u64) -> Need {
         let Some(free) = self.free(front.at, front.end) else {
             front.at = front.end;
             return Need::Nothing;
@@ -105,8 +106,16 @@ impl PointInTime {
         }
         let known = free.cut(Bytes(front.until - front.at)).0;
         match front.known {
-            Known::Data => Need::Read(known.cut(Bytes(self.step())).0),
+            Known::Data => Need::Read(known.cut(Bytes(most)).0),
             Known::Zeroes => Need::Zero(known),
+        }
+    }
+
+    /// How much a step reads at most that is made for this.
+    fn most(&self, cause: Cause) -> u64 {
+        match (cause, self.keeps) {
+            (Cause::Order, Keeps::Target) => u64::MAX,
+            _ => self.step(),
         }
     }
 
@@ -118,7 +127,7 @@ impl PointInTime {
         buffers: u64,
         out: &mut Vec<Action>,
     ) -> Attempt {
-        let need = self.need(front);
+        let need = self.need(front, self.most(cause));
         let Some(id) = self.steps.free() else {
             let needed = !matches!(need, Need::Nothing);
             return if needed { Attempt::NoRoom } else { Attempt::NotNeeded };
@@ -127,7 +136,10 @@ impl PointInTime {
             Need::Nothing => return Attempt::NotNeeded,
             Need::Examine(extent) => (extent, Stage::Examining),
             Need::Read(extent) => {
-                let room = buffers.saturating_sub(self.steps.held());
+                let room = match self.keeps {
+                    Keeps::Buffers => buffers.saturating_sub(self.steps.held()),
+                    Keeps::Target => u64::MAX,
+                };
                 // Whole chunks. The last of the disk may be shorter than others.
                 let len = if room < extent.len().0 {
                     room & !(self.chunks.chunk() - 1)
@@ -141,7 +153,7 @@ impl PointInTime {
             }
             Need::Zero(extent) => (extent, Stage::Zeroing),
         };
-        self.steps.add(Step { id, extent, stage, cause });
+        self.steps.add(Step { id, extent, stage, cause, keeps: self.keeps });
         match stage {
             Stage::Examining => self.send_step(id, Op::Examine(extent), stage, out),
             Stage::Reading => self.send_step(id, Op::Read(extent), stage, out),
@@ -213,6 +225,23 @@ impl PointInTime {
         Turn::Began
     }
 
+    /// This was to be read and was not, so it is frozen, and data. Who has gone on behind it comes
+    /// back for what he needs of it.
+    pub(super) fn read_again(&mut self, rest: Extent) {
+        back_to(&mut self.order, rest);
+        for at in 0..self.guests.len() {
+            let Some(guest) = self.guests.get(at) else { continue };
+            let (Request::Write(extent, _) | Request::Zero(extent, ..)) = guest.request else {
+                continue;
+            };
+            let from = self.chunks.border_before(extent.start().0);
+            let needs = Extent::between(from, guest.front.end).and_then(|all| all.common(rest));
+            if let Some(needs) = needs {
+                back_to(&mut guest.front, needs);
+            }
+        }
+    }
+
     /// What an examination found holds as long as it is frozen. It need not be a whole chunk.
     pub(super) fn learn(
         &mut self,
@@ -241,7 +270,10 @@ impl PointInTime {
                 self.copied(free);
                 from = free.end().0;
             }
-        } else if let Some(front) = self.front(examined.cause) {
+        } else if let Some(front) = self.front(examined.cause)
+            // Else it went back since, to what was not examined now.
+            && front.at >= start
+        {
             (front.known, front.until) = (known, until);
         }
         if known == Known::Zeroes && !passed {
@@ -276,4 +308,16 @@ impl PointInTime {
 /// What makes the target read as zeroes, as sparse as it can.
 pub(super) fn zeroes(extent: Extent) -> Op {
     Op::Zero(extent, Unmap::May, Durability::Cached)
+}
+
+/// What is frozen and data is next, unless something before it is.
+fn back_to(front: &mut Front, rest: Extent) {
+    let (start, end) = (rest.start().0, rest.end().0);
+    if front.at <= start {
+        return;
+    }
+    front.at = start;
+    if front.known == Known::Zeroes || front.until < end {
+        (front.known, front.until) = (Known::Data, end);
+    }
 }

@@ -6,9 +6,9 @@ use super::{
 };
 use crate::machine::Machine;
 use crate::storage::{Cache, Effect, Flight, How, Value, blocks};
-use headgate_mirror::instant::{Action, Outcome, Reason};
+use headgate_mirror::instant::{Action, Keeps, Outcome, Reason};
 use headgate_mirror::{
-    Completion, Extent, Found, Job, Op, Request, RequestId, Side, TargetContent, Turn,
+    Completion, Extent, Found, Job, Op, Request, RequestId, Side, StepId, TargetContent, Turn,
 };
 use headgate_units::Bytes;
 
@@ -51,6 +51,23 @@ impl<M: Machine, const N: usize> World<M, N> {
                 self.causes(given_up(Reason::TargetLost));
                 self.machine.lose_target(out).map_err(|e| e.to_string())
             }
+            Event::Refuse(step) => {
+                self.left.refusals -= 1;
+                self.shared(step)?;
+                self.keeps = Keeps::Buffers;
+                self.steps[step.0 as usize] = Step::default();
+                self.machine.refused(step, out).map_err(|e| e.to_string())
+            }
+            Event::Part(step, len) => {
+                self.left.refusals -= 1;
+                let (flight, content) = self.shared(step)?;
+                let all = flight.extent().ok_or("a read of nothing")?;
+                let len = Bytes(len.into());
+                let part = Extent::new(all.start(), len).ok_or("an empty part")?;
+                blocks(part).for_each(|block| self.read[block] = true);
+                self.steps[step.0 as usize].content = Some(content);
+                self.machine.read_part(step, len, out).map_err(|e| e.to_string())
+            }
             Event::Effect(side, job, how) => {
                 self.take_effect(side, job, how)?;
                 match case.effects {
@@ -60,6 +77,16 @@ impl<M: Machine, const N: usize> World<M, N> {
             }
             Event::Report(side, job) => self.report(case, side, job, out),
         }
+    }
+
+    /// What a step reads is shared, as far as it is.
+    fn shared(&mut self, step: StepId) -> Result<(Flight<N>, [Value; N]), Broken> {
+        let job = Job::Copy(step);
+        let at = self.flight(Side::Source, job).ok_or("nothing is read")?;
+        self.take_effect(Side::Source, job, How::Done)?;
+        let flight = self.source.report(at);
+        let effect = flight.effect.ok_or("a read without effect")?;
+        Ok((flight, effect.content))
     }
 
     fn causes(&mut self, cause: Cause) {

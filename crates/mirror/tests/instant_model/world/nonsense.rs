@@ -89,6 +89,25 @@ impl<M: Machine, const N: usize> World<M, N> {
                 self.refused("zeroes without a read", error, |machine, out| {
                     machine.read_zeroes(step, out)
                 })?;
+                let error = Unexpected::NotReading;
+                self.refused("a part without a read", error, |machine, out| {
+                    machine.read_part(step, self.machine.chunk(), out)
+                })?;
+            }
+            if let Some(Op::Read(extent)) = op {
+                for len in [Bytes(0), extent.len(), Bytes(extent.len().0 + self.chunk())] {
+                    let error = Unexpected::NoPart;
+                    self.refused("a part that is none", error, |machine, out| {
+                        machine.read_part(step, len, out)
+                    })?;
+                }
+            }
+            let shares = self.steps.get(at).is_some_and(|step| step.shares);
+            if !shares || !matches!(op, Some(Op::Read(_))) {
+                let error = Unexpected::NotReading;
+                self.refused("a refusal of nobody", error, |machine, out| {
+                    machine.refused(step, out)
+                })?;
             }
         }
         Ok(())

@@ -5,10 +5,11 @@ use super::{
 };
 use crate::machine::Machine;
 use crate::storage::{blocks, one};
-use headgate_mirror::instant::{Action, DISCARD_PIECES, Outcome};
+use headgate_mirror::instant::{Action, DISCARD_PIECES, Keeps, Outcome};
 use headgate_mirror::{
     Completion, Extent, Job, Op, Request, RequestId, Side, StepId, TargetContent,
 };
+use headgate_units::Bytes;
 
 impl<M: Machine, const N: usize> World<M, N> {
     pub(super) fn carry_out(
@@ -106,7 +107,10 @@ impl<M: Machine, const N: usize> World<M, N> {
                 let most = case.limits.look.max(self.machine.chunk());
                 check(extent.len() <= most, || format!("{op:?} asks for too much"))?;
             }
-            (Side::Source, Op::Read(extent)) => self.check_read(case, extent)?,
+            (Side::Source, Op::Read(extent)) => {
+                self.steps[at].shares = self.keeps == Keeps::Target;
+                self.check_read(case, at, extent)?;
+            }
             (Side::Target, Op::Write(extent, _)) => {
                 content = self.steps[at].content.take().ok_or("nothing was read")?;
                 let kept = case.target == TargetContent::Zeroes && self.steps[at].zeroes;
@@ -158,8 +162,14 @@ impl<M: Machine, const N: usize> World<M, N> {
         })
     }
 
-    fn check_read(&self, case: &Case<N>, extent: Extent) -> Result<(), Broken> {
-        let most = case.limits.step.max(self.machine.chunk());
+    fn check_read(&self, case: &Case<N>, at: usize, extent: Extent) -> Result<(), Broken> {
+        let (chunk, step) = (self.chunk(), &self.steps[at]);
+        // What nobody waits for is read in order.
+        let in_order = step.order != Order::No || !self.is_waited_for(extent);
+        let most = match step.shares && in_order {
+            true => Bytes(case.limits.look.0.max(chunk).next_multiple_of(chunk)),
+            false => case.limits.step.max(self.machine.chunk()),
+        };
         check(extent.len() <= most, || format!("reads too much at once: {extent:?}"))?;
         check(self.whole_chunks(extent) == blocks(extent), || format!("no chunks: {extent:?}"))?;
         let again = blocks(extent).find(|b| self.read[*b] || self.is_being_read(*b));
@@ -184,6 +194,9 @@ impl<M: Machine, const N: usize> World<M, N> {
             else {
                 continue;
             };
+            if self.steps[step.0 as usize].shares {
+                continue;
+            }
             all += extent.len().0;
             if self.steps[step.0 as usize].order == Order::Yes {
                 in_order += extent.len().0;

@@ -4,6 +4,7 @@ use super::{Broken, Case, Event, Order, Out, World, changes, check, is_copy};
 use crate::machine::Machine;
 use crate::search::System;
 use crate::storage::{How, blocks};
+use headgate_mirror::instant::Keeps;
 use headgate_mirror::{Job, Op, Request, RequestId, Side};
 use std::collections::HashSet;
 
@@ -119,8 +120,9 @@ impl<M: Machine, const N: usize> World<M, N> {
         // A chunk at the end of the disk may count as a whole one.
         let taken = self.buffers().0.next_multiple_of(chunk);
         let room = case.limits.buffers.0.saturating_sub(taken);
+        let free = self.keeps == Keeps::Target;
         let once = case.limits.step.0.max(chunk).min(needs.next_multiple_of(chunk));
-        if no_step || room < once { Why::Room } else { Why::Nothing }
+        if no_step || (!free && room < once) { Why::Room } else { Why::Nothing }
     }
 
     /// If the target does not answer any more: once the caller has said so, everybody is answered.
