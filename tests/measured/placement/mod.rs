@@ -5,6 +5,7 @@
 //! guests, are at full load.
 
 mod client;
+mod eighth;
 mod waits;
 
 use anyhow::{Context, bail, ensure};
@@ -19,7 +20,6 @@ use headgate_lab::writer::{self, Writer};
 use headgate_lab::{Lab, Server};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::Duration;
@@ -93,6 +93,20 @@ struct Disk {
     longest: f64,
 }
 
+/// A job of fio: random requests of a type with so many outstanding, each number for a time one
+/// after the other, the last of them until somebody ends it.
+fn job((_, kib, read, random): (&str, u32, u32, u32), depths: &[u32], step: Duration) -> String {
+    let mut jobs = format!(
+        "rw=randrw\nbs={kib}k\nrwmixread={read}\npercentage_random={random}\ntime_based\n\
+         random_generator=tausworthe64\nnorandommap\n"
+    );
+    for (turn, depth) in depths.iter().enumerate() {
+        let seconds = if turn + 1 == depths.len() { 3_600 } else { step.as_secs() };
+        jobs += &format!("[step{turn}]\niodepth={depth}\nruntime={seconds}\nstonewall\n");
+    }
+    jobs
+}
+
 struct Pod {
     pace: Pace,
     /// How much slower the arrays are than the model of drives has them.
@@ -118,17 +132,23 @@ struct Measured {
 
 impl Pod {
     fn start(lab: &Lab, pace: Pace, slower: u32) -> anyhow::Result<Pod> {
+        let mut pod = Pod::empty(lab, pace, slower)?;
+        pod.add_array(6)?;
+        for number in 0..DEPTHS.len() {
+            pod.add_disk(lab, number)?;
+        }
+        Ok(pod)
+    }
+
+    /// No arrays, no disks.
+    fn empty(lab: &Lab, pace: Pace, slower: u32) -> anyhow::Result<Pod> {
         let config = lab.dir().join("headgate.toml");
         std::fs::write(&config, "sample-seconds = 2\n")?;
         let config = config.display().to_string();
         let daemon = Headgate::start_as(lab, "state", &[], &["--config", &config])?;
         let (disks, writers) = (Vec::new(), Vec::new());
-        let mut pod = Pod { pace, slower, daemon, disks, writers };
+        let pod = Pod { pace, slower, daemon, disks, writers };
         pod.go_by_load_alone(lab)?;
-        pod.add_array(6)?;
-        for number in 0..DEPTHS.len() {
-            pod.add_disk(lab, number)?;
-        }
         Ok(pod)
     }
 
@@ -172,17 +192,9 @@ impl Pod {
     /// Has a disk's client load it with these parts of its depth in per cent, one after the other,
     /// and stay at the last.
     fn load(&mut self, number: usize, parts: &[u32]) -> anyhow::Result<()> {
-        let (_, kib, read, random) = TYPES[number % TYPES.len()];
-        let mut jobs = format!(
-            "rw=randrw\nbs={kib}k\nrwmixread={read}\npercentage_random={random}\ntime_based\n\
-             random_generator=tausworthe64\nnorandommap\n"
-        );
-        for (step, part) in parts.iter().enumerate() {
-            let depth = (DEPTHS[number] * part).div_ceil(100);
-            let seconds =
-                if step + 1 == parts.len() { 3_600 } else { self.pace.time(STEP).as_secs() };
-            write!(jobs, "[step{step}]\niodepth={depth}\nruntime={seconds}\nstonewall\n")?;
-        }
+        let depths: Vec<u32> =
+            parts.iter().map(|part| (DEPTHS[number] * part).div_ceil(100)).collect();
+        let jobs = job(TYPES[number % TYPES.len()], &depths, self.pace.time(STEP));
         self.disks[number].client.start(&jobs)
     }
 
