@@ -306,6 +306,20 @@ fn blocks_that_are_shared<M: Machine>() {
             shared(troubled(half(plain("shared, all troubles", "wdz", 1)), 1, 1), 2),
         ],
     );
+    // What was read is refused while a hole behind it is found, or made zeroes.
+    let behind = |case: Case<4>| Case {
+        source: [data(0), data(1), Init::Hole, Init::Hole],
+        target: TargetContent::Unknown,
+        limits: Limits { look: Bytes(2), ..limits(1, 2, 1) },
+        ..case
+    };
+    try_all::<M, 4>(
+        &[
+            shared(behind(plain("shared, a hole behind a refusal", "", 0)), 2),
+            shared(behind(plain("shared, a hole behind a refusal, a write", "w", 1)), 1),
+        ],
+        &[shared(troubled(behind(plain("shared, a hole, all troubles", "wz", 1)), 1, 1), 2)],
+    );
     let two = |case: Case<3>| Case { limits: limits(2, 2, 2), ..case };
     let tried = |case| Case { nonsense: Nonsense::Tried, ..case };
     try_all::<M, 3>(
