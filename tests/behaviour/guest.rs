@@ -5,7 +5,6 @@ use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::peer::{QEMU_STORAGE_DAEMON, StorageDaemon};
 use headgate_lab::{DiskSpec, Lab, Server, tools, with_lab};
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -128,42 +127,6 @@ fn the_qemu_arguments_that_attach_prints_work_as_printed() {
             "size, serial, queues and state: {said}"
         );
         guest.power_off()?;
-        daemon.stop()
-    });
-}
-
-/// What Linux in the guest says of a disk: logical and physical block, smallest and best request.
-const BLOCK_SIZES: &str = "cd /sys/block/vda/queue && cat logical_block_size physical_block_size \
-     minimum_io_size optimal_io_size; cat /sys/block/vda/alignment_offset";
-
-#[test]
-fn a_guest_and_an_nbd_client_are_told_what_the_storage_is_made_of() {
-    with_lab(&[QEMU, "nbdinfo"], |lab| {
-        let mut daemon = Headgate::with_disks(lab, &[DiskSpec::mib("file", 16)])?;
-        let drive = "ssd=64M,dies=1,planes=1,channels=1,block=32,page=16K";
-        daemon.command(&["datastore", "add", "flash", "--emulated", drive])?;
-        daemon.command(&["disk", "create", "flash", "--size=16M", "--datastore=flash"])?;
-        let transfer = std::fs::metadata(daemon.image("file")?)?.blksize();
-        let long = if transfer > 4096 { transfer } else { 0 };
-        for (disk, physical, optimal) in [("file", 4096, long), ("flash", 16 << 10, 0)] {
-            let shown = daemon.json(&["disk", "show", disk])?["block_sizes"].clone();
-            let size = |key: &str| shown[key].as_u64().unwrap_or(u64::MAX);
-            let shown = ["logical", "physical", "minimum_io", "optimal_io", "alignment_offset"];
-            let shown = shown.map(size);
-            anyhow::ensure!(
-                shown[1..] == [physical, physical, optimal, 0],
-                "{disk} is shown with {shown:?}"
-            );
-            let info = tools::nbdinfo(&daemon.nbd_uri(disk))?;
-            let preferred = &info["exports"][0]["block_size_preferred"];
-            anyhow::ensure!(preferred.as_u64() == Some(physical), "{disk}: NBD has {preferred}");
-            let drive = Drive::VhostUser { socket: daemon.vhost_socket(disk) };
-            let mut guest = Guest::boot(lab, &Machine::new(disk, drive))?;
-            let said = guest.run(BLOCK_SIZES, MINUTES)?;
-            let told: Vec<u64> = said.lines().filter_map(|line| line.trim().parse().ok()).collect();
-            anyhow::ensure!(told == shown, "{disk}: the guest has {told:?}, not {shown:?}");
-            guest.power_off()?;
-        }
         daemon.stop()
     });
 }

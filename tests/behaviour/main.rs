@@ -7,6 +7,7 @@ mod applied;
 mod automatic;
 mod balance;
 mod blame;
+mod block_sizes;
 mod catalog;
 mod clients;
 mod clones;

@@ -11,8 +11,13 @@ pub struct Loop(pub PathBuf);
 impl Loop {
     /// `None` where there are no such devices for us.
     pub fn attach(file: &Path) -> Option<Loop> {
+        Loop::attach_with(file, 512)
+    }
+
+    /// The same with sectors of so many bytes.
+    pub fn attach_with(file: &Path, sector: u32) -> Option<Loop> {
         let mut command = Command::new("losetup");
-        command.args(["--find", "--show"]).arg(file);
+        command.args(["--find", "--show", "--sector-size", &sector.to_string()]).arg(file);
         let Finished { status, stdout, .. } = run_to_end(command, Duration::from_secs(60)).ok()?;
         status.success().then(|| Loop(stdout.trim().into()))
     }
