@@ -5,7 +5,7 @@
 //! `HEADGATE_CUTS` says how many cuts there are, `HEADGATE_CUT_SEED` which.
 
 use anyhow::{Context, ensure};
-use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
+use headgate_lab::guest::{Drive, Guest, Kernel, Machine, QEMU};
 use headgate_lab::headgate;
 use headgate_lab::power::{Expected, Plan, Promise, RoundEnd};
 use headgate_lab::process::{run, run_to_end};
@@ -137,7 +137,8 @@ fn record(lab: &Lab, flushes: Flushes) -> anyhow::Result<Recording> {
     tools::sparse_file(&disk, HOST_DISK)?;
     tools::sparse_file(&log, 0)?;
     let programs = [headgate::binary()?, env!("CARGO_BIN_EXE_power-client").into()];
-    let (tools_disk, port) = (tools_disk(lab, &programs, &[])?, lab.dir().join("promises.sock"));
+    let (tools_disk, port) =
+        (tools_disk(lab, &Kernel::find()?, &programs, &[])?, lab.dir().join("promises.sock"));
     let file = |path: &Path| format!("driver=file,filename={}", path.display());
     let nested = |name: &str, path: &Path| {
         format!("driver=raw,node-name={name},file.driver=file,file.filename={}", path.display())

@@ -1,12 +1,15 @@
 //! A device with persistent reservations refuses the writes of a host that it was taken from. The
-//! device is the kernel's own SCSI target in a guest, which two initiators reach over iSCSI: a
-//! daemon on each is a host.
+//! device is the kernel's own SCSI target in a guest, which two initiators reach over iSCSI, or its
+//! own NVMe target over TCP: a daemon on each is a host.
 
+mod device;
+
+use self::device::{Device, Seen};
 use anyhow::{Context, ensure};
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::tools_disk::tools_disk;
-use headgate_lab::{Lab, cache_dir, headgate, tools, with_lab};
-use std::path::{Path, PathBuf};
+use headgate_lab::{Lab, headgate, tools, with_lab};
+use std::path::Path;
 use std::time::Duration;
 
 /// For what a guest without KVM does with a daemon built for debugging.
@@ -20,35 +23,23 @@ const PAGES: u32 = 4096;
 const BLOCKS: u32 = 200;
 
 const PROGRAMS: [&str; 3] = [QEMU, "sg_persist", "strip"];
-const MODULES: [&str; 5] =
-    ["configfs", "target_core_mod", "iscsi_target_mod", "iscsi_tcp", "sd_mod"];
 
-/// A guest with two hosts, `one` on `/dev/sda` and `two` on `/dev/sdb`, which are one device.
-/// `/dev/vdb` is a device without persistent reservations.
+/// A guest with two hosts, `one` and `two`, each with a way of its own to one device. `/dev/vdb` is
+/// a device without persistent reservations.
 struct Rack {
     guest: Guest,
-}
-
-/// What the device says of its reservation.
-#[derive(Debug)]
-struct Seen {
-    keys: Vec<String>,
-    reservation: String,
-}
-
-/// What makes a session with an iSCSI target, where `tests/install` put it.
-fn initiator() -> anyhow::Result<PathBuf> {
-    let unpacked = cache_dir().join("open-iscsi/sbin/iscsistart");
-    let found = tools::find("iscsistart").or_else(|| unpacked.is_file().then_some(unpacked));
-    found.context("there is no iscsistart: run tests/install")
+    device: Device,
 }
 
 impl Rack {
-    fn boot(lab: &Lab) -> anyhow::Result<Rack> {
-        let sg_persist = tools::find("sg_persist").context("it was there")?;
+    /// `None`, and said aloud: there is no kernel here that has such a device.
+    fn boot(lab: &Lab, device: Device) -> anyhow::Result<Option<Rack>> {
+        let Some(kernel) = device.kernel()? else { return Ok(None) };
         let client = env!("CARGO_BIN_EXE_fence-client").into();
-        let programs = [headgate::binary()?, client, sg_persist, initiator()?];
-        let (disk, blank) = (tools_disk(lab, &programs, &MODULES)?, lab.dir().join("blank.raw"));
+        let mut programs = vec![headgate::binary()?, client];
+        programs.extend(device.programs()?);
+        let disk = tools_disk(lab, &kernel, &programs, device.modules())?;
+        let blank = lab.dir().join("blank.raw");
         tools::sparse_file(&blank, 16 << 20)?;
         let file = |path: &Path| format!("driver=file,filename={}", path.display());
         let words = [
@@ -64,17 +55,22 @@ impl Rack {
             "virtio-blk-pci,drive=blank",
         ];
         let drive = Drive::AsPrinted(words.map(str::to_owned).to_vec());
-        let guest = Guest::boot(lab, &Machine { cpus: 2, ..Machine::new("rack", drive) })?;
-        let mut rack = Rack { guest };
+        let machine = Machine {
+            cpus: 2,
+            kernel: Some(kernel),
+            kernel_words: device.kernel_words().to_owned(),
+            ..Machine::new("rack", drive)
+        };
+        let mut rack = Rack { guest: Guest::boot(lab, &machine)?, device };
         rack.sh(&format!(
-            "mkdir -p /host /var/target/pr && mount -o ro /dev/vda /host || exit 1
-             mkdir -p /sys/kernel/config
+            "mkdir -p /host && mount -o ro /dev/vda /host || exit 1
              while read -r module; do insmod $module || exit 1; done </host/modules
+             mkdir -p /sys/kernel/config
              mount -t configfs configfs /sys/kernel/config && ifconfig lo 127.0.0.1 || exit 1
-             mkdir /sys/kernel/config/target/iscsi
-             target lun serial-of-lun {PAGES} 0 && path lun 0 1 && path lun 0 2"
+             {}",
+            device.set_up()
         ))?;
-        Ok(rack)
+        Ok(Some(rack))
     }
 
     fn sh(&mut self, script: &str) -> anyhow::Result<String> {
@@ -91,13 +87,9 @@ impl Rack {
         Ok(())
     }
 
-    /// Asks the device by SG_IO, and not as the daemon does on newer kernels.
     fn seen(&mut self) -> anyhow::Result<Seen> {
-        let said = self.sh("sg_persist --in --read-keys /dev/sdb")?;
-        let keys = said.lines().map(str::trim).filter(|line| line.starts_with("0x"));
-        let keys = keys.map(str::to_owned).collect();
-        let reservation = self.sh("sg_persist --in --read-reservation /dev/sdb")?;
-        Ok(Seen { keys, reservation })
+        let said = self.sh(&self.device.question())?;
+        self.device.seen(&said)
     }
 
     /// Only this host's key is there, and has the device reserved.
@@ -108,19 +100,13 @@ impl Rack {
         let reservation = &show["persistent_reservations"];
         ensure!(reservation["state"] == "held", "{reservation}");
         let key = reservation["key"].as_str().context("a key")?.to_owned();
-        ensure!(seen.keys == [key.clone()], "{seen:?}, and {host} has {key}");
-        ensure!(
-            seen.reservation.contains(&format!("Key={key}"))
-                && seen.reservation.contains("type: Write Exclusive, registrants only"),
-            "{seen:?}"
-        );
+        ensure!(seen == Seen::held_by(&key), "{seen:?}, and {host} has {key}");
         Ok(key)
     }
 
     fn is_free(&mut self) -> anyhow::Result<()> {
         let seen = self.seen()?;
-        let free = seen.keys.is_empty() && seen.reservation.contains("there is NO reservation");
-        ensure!(free, "{seen:?}");
+        ensure!(seen == Seen::default(), "{seen:?}");
         Ok(())
     }
 
@@ -133,7 +119,8 @@ impl Rack {
             )
         };
         let create = "on one disk create db --datastore lun --limit 50";
-        self.sh(&(add("one", "/dev/sda") + &add("two", "/dev/sdb") + create)).map(drop)
+        let [one, two] = self.device.paths();
+        self.sh(&(add("one", one) + &add("two", two) + create)).map(drop)
     }
 
     /// The first host stands still with writes queued, the second takes its disk and writes all
@@ -156,16 +143,16 @@ impl Rack {
         let bytes = u64::from(BLOCKS) * 4096;
         let count = self.sh(&format!(
             "echo 3 >/proc/sys/vm/drop_caches
-             head -c {bytes} /dev/sdb | tr -d '\\002' | wc -c"
+             head -c {bytes} {} | tr -d '\\002' | wc -c",
+            self.device.paths()[1]
         ))?;
         Ok((count.trim().parse::<usize>()?.div_ceil(4096), heard))
     }
 }
 
-#[test]
-fn a_device_refuses_the_writes_of_a_host_that_it_was_taken_from() {
+fn refuses_the_writes_of_a_former_holder(device: Device) {
     with_lab(&PROGRAMS, |lab| {
-        let mut rack = Rack::boot(lab)?;
+        let Some(mut rack) = Rack::boot(lab, device)? else { return Ok(()) };
         rack.start_hosts("require")?;
         let first = rack.is_held_by("one")?;
         let take = "on two disk takeover db --datastore lun";
@@ -194,10 +181,9 @@ fn a_device_refuses_the_writes_of_a_host_that_it_was_taken_from() {
 }
 
 /// Without reservations the same is seen to go wrong.
-#[test]
-fn a_device_that_is_not_reserved_accepts_the_writes_of_a_former_holder() {
+fn accepts_the_writes_of_a_former_holder(device: Device) {
     with_lab(&PROGRAMS, |lab| {
-        let mut rack = Rack::boot(lab)?;
+        let Some(mut rack) = Rack::boot(lab, device)? else { return Ok(()) };
         rack.start_hosts("off")?;
         rack.is_free()?;
         let (wrong, heard) = rack.overtake("on two disk takeover db --datastore lun")?;
@@ -206,36 +192,57 @@ fn a_device_that_is_not_reserved_accepts_the_writes_of_a_former_holder() {
     });
 }
 
+/// What a host that crashed left is its own, and what somebody else did is not.
+fn tells_keys_apart(rack: &mut Rack) -> anyhow::Result<()> {
+    rack.start_hosts("auto")?;
+    let before = rack.is_held_by("one")?;
+
+    // A host that crashed has its disk again, with another key.
+    rack.sh("stop one KILL")?;
+    ensure!(rack.seen()? == Seen::held_by(&before));
+    rack.sh("serve one && until_state one serving db")?;
+    let after = rack.is_held_by("one")?;
+    ensure!(after != before && after[..14] == before[..14], "{before} and {after}");
+
+    // Somebody takes the device while no request is under way.
+    rack.sh(&format!("{} && until_state one evicted db", rack.device.taken_from(&after)))?;
+    let show = rack.sh("on one disk show db")?;
+    ensure!(show.contains("0x0000000000000099"), "{show}");
+
+    // It is not Headgate's, so it is left alone, also by one who evicts.
+    let words = ["0x0000000000000099", "sg_persist --out --clear", "--persistent-reservations off"];
+    rack.refused("on one disk takeover db --evict", &words)?;
+    rack.refused("on two disk takeover db --datastore lun --evict", &words)?;
+    ensure!(rack.seen()? == Seen::held_by("0x0000000000000099"));
+    rack.sh(&format!("{} && on one disk takeover db", rack.device.cleared()))?;
+    rack.is_held_by("one").map(drop)
+}
+
+#[test]
+fn a_device_refuses_the_writes_of_a_host_that_it_was_taken_from() {
+    refuses_the_writes_of_a_former_holder(Device::Scsi);
+}
+
+#[test]
+fn an_nvme_device_refuses_the_writes_of_a_host_that_it_was_taken_from() {
+    refuses_the_writes_of_a_former_holder(Device::Nvme);
+}
+
+#[test]
+fn a_device_that_is_not_reserved_accepts_the_writes_of_a_former_holder() {
+    accepts_the_writes_of_a_former_holder(Device::Scsi);
+}
+
+#[test]
+fn an_nvme_device_that_is_not_reserved_accepts_the_writes_of_a_former_holder() {
+    accepts_the_writes_of_a_former_holder(Device::Nvme);
+}
+
 #[test]
 fn keys_that_are_left_over_or_somebody_elses_are_told_apart() {
     with_lab(&PROGRAMS, |lab| {
-        let mut rack = Rack::boot(lab)?;
-        rack.start_hosts("auto")?;
-        let before = rack.is_held_by("one")?;
-
-        // A host that crashed has its disk again, with another key.
-        rack.sh("stop one KILL")?;
-        ensure!(rack.seen()?.keys == std::slice::from_ref(&before));
-        rack.sh("serve one && until_state one serving db")?;
-        let after = rack.is_held_by("one")?;
-        ensure!(after != before && after[..14] == before[..14], "{before} and {after}");
-
-        // Somebody takes the device while no request is under way.
-        rack.sh("sg_persist --out --register --param-sark=0x99 /dev/sdb &&
-             sg_persist --out --preempt --param-rk=0x99 --param-sark=$(
-               on one datastore show lun | grep -o '0x4847[0-9a-f]*') --prout-type=5 /dev/sdb &&
-             until_state one evicted db")?;
-        let show = rack.sh("on one disk show db")?;
-        ensure!(show.contains("0x0000000000000099"), "{show}");
-
-        // It is not Headgate's, so it is left alone, also by one who evicts.
-        let words =
-            ["0x0000000000000099", "sg_persist --out --clear", "--persistent-reservations off"];
-        rack.refused("on one disk takeover db --evict", &words)?;
-        rack.refused("on two disk takeover db --datastore lun --evict", &words)?;
-        ensure!(rack.seen()?.keys == ["0x99"]);
-        rack.sh("sg_persist --out --clear --param-rk=0x99 /dev/sdb && on one disk takeover db")?;
-        rack.is_held_by("one")?;
+        let Some(mut rack) = Rack::boot(lab, Device::Scsi)? else { return Ok(()) };
+        tells_keys_apart(&mut rack)?;
 
         // Devices that cannot be reserved, and a part of one that can.
         let add = "on two datastore add plain --block /dev/vdb --persistent-reservations";
@@ -257,4 +264,70 @@ fn keys_that_are_left_over_or_somebody_elses_are_told_apart() {
         rack.sh("stop one TERM; stop two TERM")?;
         rack.is_free()
     });
+}
+
+#[test]
+fn keys_of_an_nvme_device_are_told_apart() {
+    with_lab(&PROGRAMS, |lab| {
+        let Some(mut rack) = Rack::boot(lab, Device::Nvme)? else { return Ok(()) };
+        tells_keys_apart(&mut rack)?;
+
+        // A namespace of which nobody made it one that can be reserved.
+        rack.sh("nvme_target plain /dev/ram1 0 2 && nvme_path plain 2 3 3")?;
+        let add = "on two datastore add plain --block /dev/nvme2n1 --persistent-reservations";
+        rack.refused(&format!("{add} require"), &["cannot be reserved"])?;
+        let added = rack.sh(&format!("{add} auto 2>&1 && on two datastore show plain"))?;
+        ensure!(added.contains("unsupported (auto)"), "{added}");
+        rack.sh("stop one TERM; stop two TERM")?;
+        rack.is_free()
+    });
+}
+
+/// A host with two paths is registered on both, goes on when either is lost, and has neither when
+/// the device is taken.
+fn counts_on_every_path(device: Device) {
+    with_lab(&PROGRAMS, |lab| {
+        let Some(mut rack) = Rack::boot(lab, device)? else { return Ok(()) };
+        let path = device.paths()[0];
+        rack.sh(&format!(
+            "serve one && on one datastore add lun --block {path} \
+             --persistent-reservations require && on one disk create db --datastore lun"
+        ))?;
+        let held = |rack: &mut Rack| -> anyhow::Result<String> {
+            let seen = rack.seen()?;
+            let key = seen.holder.clone().context("nobody holds it")?;
+            ensure!(seen.keys == vec![key.clone(); device.registrations()], "{seen:?}");
+            let show = rack.sh("on one datastore show lun")?;
+            ensure!(show.contains(&key), "{key} is not in: {show}");
+            Ok(key)
+        };
+        let write = "fence-client /tmp/one/nbd.sock db";
+        let key = held(&mut rack)?;
+        for (byte, event) in
+            [(1, "true"), (2, device.first_path_fails()), (3, device.second_path_fails())]
+        {
+            let said = rack.sh(&format!("{event} || exit 1\n{write} {byte} {BLOCKS}"))?;
+            ensure!(said.contains("flushed"), "behind '{event}': {said}");
+        }
+        ensure!(held(&mut rack)? == key);
+
+        rack.sh(&format!("{} && until_state one evicted db", device.taken_from(&key)))?;
+        let said =
+            rack.sh(&format!("dd if=/dev/zero of={path} bs=4096 count=1 oflag=direct 2>&1; true"))?;
+        ensure!(!said.contains("1+0 records out"), "the device took a write: {said}");
+        rack.sh(&format!("{} && on one disk takeover db", device.cleared()))?;
+        held(&mut rack)?;
+        rack.sh(&format!("{write} 4 {BLOCKS} && stop one TERM"))?;
+        rack.is_free()
+    });
+}
+
+#[test]
+fn a_reservation_counts_on_every_path_to_a_device() {
+    counts_on_every_path(Device::ScsiPaths);
+}
+
+#[test]
+fn a_reservation_counts_on_every_path_to_an_nvme_device() {
+    counts_on_every_path(Device::NvmePaths);
 }

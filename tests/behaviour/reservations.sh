@@ -65,3 +65,44 @@ path() { # NAME NUMBER INITIATOR: a path to it over iSCSI, which becomes the nex
     usleep 100000
   done
 }
+
+nvme_target() { # NAME DEVICE RESERVATIONS PORT: a subsystem with a namespace, at port 442PORT
+  subsystem=/sys/kernel/config/nvmet/subsystems/$1
+  mkdir $subsystem && echo 1 >$subsystem/attr_allow_any_host || return 1
+  mkdir $subsystem/namespaces/1 && echo $2 >$subsystem/namespaces/1/device_path || return 1
+  echo $3 >$subsystem/namespaces/1/resv_enable || return 1
+  echo 1 >$subsystem/namespaces/1/enable || return 1
+  nvme_port $1 $4
+}
+
+nvme_port() { # NAME PORT: one more port of a subsystem
+  port=/sys/kernel/config/nvmet/ports/$2
+  mkdir $port && echo tcp >$port/addr_trtype && echo ipv4 >$port/addr_adrfam || return 1
+  echo 127.0.0.1 >$port/addr_traddr && echo 442$2 >$port/addr_trsvcid || return 1
+  ln -s /sys/kernel/config/nvmet/subsystems/$1 $port/subsystems/$1
+}
+
+nvme_path() { # NAME PORT HOST DEVICES: a host's way to it; there are so many devices then
+  echo "transport=tcp,traddr=127.0.0.1,trsvcid=442$2,nqn=$1,hostnqn=host$3,hostid=00000000-0000-0000-0000-00000000000$3" \
+    >/dev/nvme-fabrics || { dmesg | tail -30; return 1; }
+  tries=0
+  until [ "$(ls /dev/ | grep -c '^nvme[0-9]*n1$')" -ge "$4" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || { ls /dev; dmesg | tail -30; return 1; }
+    usleep 100000
+  done
+}
+
+nvme_controller() { # PORT: where the kernel has the live controller that is reached by it
+  tries=0
+  while [ $tries -lt 300 ]; do
+    for controller in /sys/class/nvme/nvme[0-9]*; do
+      grep -q "trsvcid=442$1" $controller/address && grep -q live $controller/state || continue
+      echo $controller
+      return
+    done
+    tries=$((tries + 1))
+    usleep 100000
+  done
+  return 1
+}

@@ -11,10 +11,15 @@ use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A disk image with these programs and their libraries, and with kernel modules and all that they
+/// A disk image with these programs and their libraries, and with modules of a kernel and all they
 /// need. Mounted at `/host`, programs want `LD_LIBRARY_PATH=/host`, and `/host/modules` names the
 /// modules in the order in which they go in.
-pub fn tools_disk(lab: &Lab, programs: &[PathBuf], modules: &[&str]) -> anyhow::Result<PathBuf> {
+pub fn tools_disk(
+    lab: &Lab,
+    kernel: &Kernel,
+    programs: &[PathBuf],
+    modules: &[&str],
+) -> anyhow::Result<PathBuf> {
     let dir = lab.subdir("tools")?;
     for program in programs {
         let name = program.file_name().context("a program has a name")?;
@@ -26,7 +31,7 @@ pub fn tools_disk(lab: &Lab, programs: &[PathBuf], modules: &[&str]) -> anyhow::
             fs::copy(&library, dir.join(name))?;
         }
     }
-    copy_modules(&dir, modules)?;
+    copy_modules(&dir, kernel, modules)?;
     let image = lab.dir().join("tools.img");
     let mut make = Command::new("mkfs.ext4");
     make.args(["-q", "-O", "^has_journal", "-d"]).arg(&dir).arg(&image).arg("256M");
@@ -34,8 +39,7 @@ pub fn tools_disk(lab: &Lab, programs: &[PathBuf], modules: &[&str]) -> anyhow::
     Ok(image)
 }
 
-fn copy_modules(dir: &Path, modules: &[&str]) -> anyhow::Result<()> {
-    let kernel = Kernel::find()?;
+fn copy_modules(dir: &Path, kernel: &Kernel, modules: &[&str]) -> anyhow::Result<()> {
     let mut names = String::new();
     for module in kernel.modules_in_order(modules)? {
         let from = kernel.module_dir().join(&module);

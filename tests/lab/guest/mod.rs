@@ -86,13 +86,26 @@ pub struct Machine {
     pub drives: Vec<Drive>,
     /// From where.
     pub start: Start,
+    /// Its kernel, if not the usual one.
+    pub kernel: Option<Kernel>,
+    /// What its kernel is told besides.
+    pub kernel_words: String,
 }
 
 impl Machine {
     /// A machine with one CPU and one disk.
     pub fn new(name: &str, drive: Drive) -> Machine {
         let (name, drives) = (name.to_owned(), vec![drive]);
-        Machine { name, cpus: 1, memory_mib: 512, drives, start: Start::Memory }
+        let (kernel, kernel_words) = (None, String::new());
+        Machine {
+            name,
+            cpus: 1,
+            memory_mib: 512,
+            drives,
+            start: Start::Memory,
+            kernel,
+            kernel_words,
+        }
     }
 }
 
@@ -122,7 +135,7 @@ impl Guest {
     }
 
     fn boot_once(lab: &Lab, machine: &Machine) -> anyhow::Result<Guest> {
-        let kernel = Kernel::find()?;
+        let kernel = machine.kernel.clone().map_or_else(Kernel::find, Ok)?;
         let initramfs = initramfs::path(&kernel)?;
         let dir = lab.subdir(&machine.name)?;
         let (console, socket) = (dir.join("console"), dir.join("port.sock"));
@@ -154,7 +167,7 @@ impl Guest {
         }
         if machine.start == Start::Memory {
             command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initramfs);
-            command.args(["-append", COMMAND_LINE]);
+            command.args(["-append", &format!("{COMMAND_LINE} {}", machine.kernel_words)]);
         }
         command.arg("-serial").arg(format!("file:{}", console.display()));
         command

@@ -10,7 +10,7 @@ mod elevators;
 mod misuse;
 
 use anyhow::ensure;
-use headgate_lab::guest::{Drive, Guest, Machine, QEMU, Start};
+use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::pace::{Pace, with_paced_lab};
 use headgate_lab::premise::Premises;
@@ -79,7 +79,7 @@ fn boot(lab: &Lab, daemon: &Headgate, name: &str, disks: &[&str]) -> anyhow::Res
     let drives = disks.iter().map(drive).collect();
     let mut guest = Guest::boot(
         lab,
-        &Machine { name: name.to_owned(), cpus: 1, memory_mib: 768, drives, start: Start::Memory },
+        &Machine { memory_mib: 768, drives, ..Machine::new(name, Drive::AsPrinted(Vec::new())) },
     )?;
     // What a guest with several processors, and so several queues, has of itself.
     guest.run("for q in /sys/block/vd*/queue; do echo none >$q/scheduler; done", MINUTE)?;

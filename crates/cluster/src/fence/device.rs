@@ -1,5 +1,6 @@
 use super::claim::{Answer, Claim, Next, Refusal, Right, Standing, Step, standing};
 use super::key::FenceKey;
+use super::nvme::Namespace;
 use super::parse::{Kind, Registrants, Reservation, scsi_keys, scsi_reservation};
 use super::sys;
 use std::ffi::c_int;
@@ -11,7 +12,7 @@ use std::path::Path;
 use thiserror::Error;
 
 /// Most keys of a device that are read. A host has one for each of its paths.
-const KEYS_MAX: usize = 1024;
+pub(super) const KEYS_MAX: usize = 1024;
 
 /// RESERVATION CONFLICT: the status of SCSI, which is Linux's own since 6.3.
 const CONFLICT: c_int = 0x18;
@@ -19,6 +20,12 @@ const CONFLICT: c_int = 0x18;
 /// 6.3 pass it on.
 const NVME_CONFLICT: c_int = 0x83;
 const NVME_STATUS: c_int = 0x7ff;
+
+/// CHECK CONDITION, which the kernel says nothing more of.
+const CHECK_CONDITION: c_int = 0x02;
+/// How often a command is given again that ended so. What happened to a device since, such as that
+/// a registration was preempted, is told once on each of its paths, in the place of an answer.
+const CHECKS: u32 = 16;
 
 /// Why a device cannot be reserved by anybody here. What it holds, and who uses it, does not
 /// matter.
@@ -34,13 +41,13 @@ pub enum Unsupported {
     /// If it has them, who has it reserved is not to be learnt, and nobody can be evicted.
     #[error(
         "it has no persistent reservations, or this kernel does not tell who holds them (it does for \
-         SCSI devices, and from Linux 6.19 on for others)"
+         SCSI and NVMe devices, and from Linux 6.19 on for others)"
     )]
     Unreadable,
     /// The kernel does not let this user.
     #[error(
-        "the daemon may not: Linux before 6.6 wants CAP_SYS_ADMIN for it, and CAP_SYS_RAWIO before \
-         6.19"
+        "the daemon may not: Linux before 6.6 wants CAP_SYS_ADMIN for it (of NVMe devices before 6.2), \
+         and CAP_SYS_RAWIO before 6.19"
     )]
     Denied,
 }
@@ -80,7 +87,7 @@ pub enum DeviceError {
 
 /// Whether a command was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
     Done,
     Conflict,
 }
@@ -100,6 +107,20 @@ fn outcome(doing: &'static str, result: io::Result<c_int>) -> Result<Outcome, De
             _ => Err(DeviceError::Io { doing, source }),
         },
     }
+}
+
+/// Gives a command again where its answer may be what had happened before.
+fn again_where_told(
+    mut give: impl FnMut() -> (&'static str, io::Result<c_int>),
+) -> Result<Outcome, DeviceError> {
+    for _ in 1..CHECKS {
+        match give() {
+            (_, Ok(CHECK_CONDITION)) => {}
+            (doing, result) => return outcome(doing, result),
+        }
+    }
+    let (doing, result) = give();
+    outcome(doing, result)
 }
 
 /// An open block device, and the commands of persistent reservations. All of them block for as
@@ -135,10 +156,19 @@ impl Device {
     /// [`DeviceError::Unsupported`] when it has none, or they are of no use.
     pub fn read(&self) -> Result<Registrants, DeviceError> {
         self.check_whole()?;
+        if let Some(namespace) = self.namespace()? {
+            return namespace.read();
+        }
         match self.read_by_kernel() {
             Err(DeviceError::Unsupported(Unsupported::None)) => self.read_by_scsi(),
             read => read,
         }
+    }
+
+    /// Which commands a device takes.
+    fn namespace(&self) -> Result<Option<Namespace<'_>>, DeviceError> {
+        let failed = |source| DeviceError::Io { doing: "look at the device", source };
+        Namespace::of(&self.file).map_err(failed)
     }
 
     /// Older kernels reserve the whole device for one of its partitions without a word, and all do
@@ -199,7 +229,7 @@ impl Device {
     }
 
     fn scsi(&self, doing: &'static str, action: u8, into: &mut [u8]) -> Result<(), DeviceError> {
-        const CHECK_CONDITION: u8 = 2;
+        const CHECK_CONDITION: u8 = super::device::CHECK_CONDITION as u8;
         const ILLEGAL_REQUEST: u8 = 5;
         const UNIT_ATTENTION: u8 = 6;
         // What happened to the device since is told once, to whatever is asked first.
@@ -253,10 +283,24 @@ impl Device {
     }
 
     fn take(&self, own: FenceKey, step: Step) -> Result<Answer, DeviceError> {
+        if step == Step::Read {
+            return self.read().map(Answer::Seen);
+        }
+        let outcome = match self.namespace()? {
+            Some(namespace) => namespace.change(own, step),
+            None => self.change(own, step),
+        };
+        outcome.map(|outcome| match outcome {
+            Outcome::Done => Answer::Done,
+            Outcome::Conflict => Answer::Conflict,
+        })
+    }
+
+    fn change(&self, own: FenceKey, step: Step) -> Result<Outcome, DeviceError> {
         let (own, kind) = (own.number(), Kind::WRITE_EXCLUSIVE_REGISTRANTS.0);
         let file = &self.file;
-        let (doing, result) = match step {
-            Step::Read => return self.read().map(Answer::Seen),
+        let give = || match step {
+            Step::Read => ("read", Ok(0)),
             Step::Register => ("register", sys::register(file, 0, own, sys::IGNORE_KEY)),
             Step::Reserve => ("reserve", sys::reserve(file, own, kind)),
             Step::Preempt(former) => {
@@ -264,10 +308,7 @@ impl Device {
             }
             Step::Unregister => ("unregister", sys::register(file, own, 0, 0)),
         };
-        outcome(doing, result).map(|outcome| match outcome {
-            Outcome::Done => Answer::Done,
-            Outcome::Conflict => Answer::Conflict,
-        })
+        again_where_told(give)
     }
 
     /// Whether it is still reserved with this key.
@@ -284,10 +325,19 @@ impl Device {
     /// # Errors
     /// When the device does not confirm.
     pub fn release(&self, own: FenceKey) -> Result<(), DeviceError> {
-        let (own, kind) = (own.number(), Kind::WRITE_EXCLUSIVE_REGISTRANTS.0);
-        let released = outcome("release", sys::release(&self.file, own, kind));
+        let namespace = self.namespace()?;
+        let released = match &namespace {
+            Some(namespace) => namespace.release(own),
+            None => {
+                let kind = Kind::WRITE_EXCLUSIVE_REGISTRANTS.0;
+                again_where_told(|| ("release", sys::release(&self.file, own.number(), kind)))
+            }
+        };
         // This releases too; the first is for devices on which it is not so.
-        outcome("unregister", sys::register(&self.file, own, 0, 0))?;
+        match &namespace {
+            Some(namespace) => namespace.change(own, Step::Unregister),
+            None => self.change(own, Step::Unregister),
+        }?;
         released.map(drop)
     }
 }
@@ -327,6 +377,23 @@ mod tests {
         assert!(matches!(failed(libc::ENOTTY), Err(DeviceError::Unsupported(Unsupported::None))));
         assert!(matches!(failed(libc::EPERM), Err(DeviceError::Unsupported(Unsupported::Denied))));
         assert!(matches!(failed(libc::EIO), Err(DeviceError::Io { .. })));
+    }
+
+    #[test]
+    fn what_had_happened_before_on_each_path_is_no_answer() {
+        let answers = |told: u32, last: c_int| {
+            let mut given = 0;
+            let outcome = again_where_told(|| {
+                given += 1;
+                ("test", Ok(if given <= told { CHECK_CONDITION } else { last }))
+            });
+            (outcome.ok(), given)
+        };
+        assert_eq!(answers(0, 0), (Some(Outcome::Done), 1));
+        assert_eq!(answers(2, 0), (Some(Outcome::Done), 3));
+        assert_eq!(answers(8, CONFLICT), (Some(Outcome::Conflict), 9));
+        // A device that says nothing else has failed, and is not asked for ever.
+        assert_eq!(answers(u32::MAX, 0), (None, CHECKS));
     }
 
     #[test]

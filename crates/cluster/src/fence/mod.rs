@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`FenceKey`] | the key that a host registers, different at each start of its daemon |
 //! | [`Claim`] | which command follows which answer until the device is reserved, or is not to be had; pure |
-//! | [`Device`] | the commands, through Linux's `IOC_PR_*` |
+//! | [`Device`] | the commands, through Linux's `IOC_PR_*`, and to NVMe devices by themselves |
 //!
 //! The type is Write Exclusive, Registrants Only. A host's registration counts on each of its paths
 //! to the device, which Write Exclusive alone, with its one holder, does not do. Others may read:
@@ -19,6 +19,7 @@
 mod claim;
 mod device;
 mod key;
+mod nvme;
 mod parse;
 mod sys;
 

@@ -84,6 +84,67 @@ pub(super) fn scsi_reservation(answer: &[u8]) -> Option<Option<Reservation>> {
     }
 }
 
+/// How an NVMe device lists its registrants (Base 2.0, figures 313 to 316): by the length of the
+/// hosts' identifiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NvmeFormat {
+    /// Of 64 bits.
+    Short,
+    /// Of 128 bits.
+    Extended,
+}
+
+impl NvmeFormat {
+    /// Bytes of the head, and of each registrant behind it.
+    fn entry(self) -> usize {
+        match self {
+            NvmeFormat::Short => 24,
+            NvmeFormat::Extended => 64,
+        }
+    }
+
+    /// Where in a registrant its key is.
+    fn key(self) -> usize {
+        match self {
+            NvmeFormat::Short => 16,
+            NvmeFormat::Extended => 8,
+        }
+    }
+
+    /// Bytes of an answer with so many registrants.
+    pub(super) fn length(self, registrants: usize) -> usize {
+        self.entry() * (registrants + 1)
+    }
+}
+
+/// How many registrants an answer to Reservation Report speaks of, which need not fit into it.
+/// `None`: it makes no sense.
+pub(super) fn nvme_count(answer: &[u8]) -> Option<usize> {
+    Some(usize::from(u16::from_le_bytes(answer.get(5..7)?.try_into().ok()?)))
+}
+
+/// An answer to Reservation Report. `None`: it makes no sense, or is longer than what was read of
+/// it.
+pub(super) fn nvme_registrants(answer: &[u8], format: NvmeFormat) -> Option<Registrants> {
+    let kind = Kind(u32::from(*answer.get(4)?));
+    let (mut keys, mut holder) = (Vec::new(), None);
+    for index in 0..nvme_count(answer)? {
+        let entry = answer.get(format.length(index)..format.length(index + 1))?;
+        let key = entry.get(format.key()..)?.get(..8)?;
+        let key = u64::from_le_bytes(key.try_into().ok()?);
+        keys.push(key);
+        if entry.get(2)? & 1 == 1 {
+            holder.get_or_insert(key);
+        }
+    }
+    let reservation = match (kind, holder) {
+        (Kind(0), None) => None,
+        (kind, Some(key)) if kind != Kind(0) => Some(Reservation { key, kind }),
+        _ => return None,
+    };
+    Some(Registrants { keys, reservation })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +164,57 @@ mod tests {
             assert_eq!(scsi_keys(wrong), None, "{wrong:?}");
         }
         assert_eq!(scsi_keys(&[0xff; 64]), None, "a length beyond what was read");
+    }
+
+    /// A report: generation 9, this type, and registrants of a controller each, of which some hold
+    /// the reservation.
+    fn report(format: NvmeFormat, kind: u8, registrants: &[(u64, bool)]) -> Vec<u8> {
+        let count = u16::try_from(registrants.len()).unwrap().to_le_bytes();
+        let mut answer = vec![9, 0, 0, 0, kind, count[0], count[1]];
+        answer.resize(format.length(0), 0);
+        for (key, holds) in registrants {
+            answer.extend([0xff, 0xff, u8::from(*holds), 0, 0, 0, 0, 0]);
+            let host = [0xee; 16];
+            match format {
+                NvmeFormat::Short => {
+                    answer.extend(&host[..8]);
+                    answer.extend(key.to_le_bytes());
+                }
+                NvmeFormat::Extended => {
+                    answer.extend(key.to_le_bytes());
+                    answer.extend(host);
+                    answer.extend([0; 32]);
+                }
+            }
+        }
+        answer
+    }
+
+    #[test]
+    fn a_report_of_nvme_is_read_as_the_standard_has_it() {
+        let kind = Kind::WRITE_EXCLUSIVE_REGISTRANTS;
+        for format in [NvmeFormat::Short, NvmeFormat::Extended] {
+            let mut answer = report(format, 3, &[(5, false), (7, true)]);
+            let seen =
+                Registrants { keys: vec![5, 7], reservation: Some(Reservation { key: 7, kind }) };
+            assert_eq!(nvme_registrants(&answer, format), Some(seen.clone()));
+            answer.extend([0xff; 100]);
+            assert_eq!(nvme_registrants(&answer, format), Some(seen), "room that was left over");
+            let free = nvme_registrants(&report(format, 0, &[(5, false)]), format);
+            assert_eq!(free, Some(Registrants { keys: vec![5], reservation: None }));
+            let nobody = nvme_registrants(&report(format, 0, &[]), format);
+            assert_eq!(nobody, Some(Registrants::default()));
+            // A type that nobody holds, a holder of nothing, and an answer that is cut.
+            let cut = report(format, 3, &[(5, true)]);
+            for wrong in [
+                report(format, 3, &[(5, false)]),
+                report(format, 0, &[(5, true)]),
+                cut[..cut.len() - 1].to_vec(),
+                Vec::new(),
+            ] {
+                assert_eq!(nvme_registrants(&wrong, format), None, "{wrong:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The system calls behind persistent reservations: Linux's `IOC_PR_*` (`linux/pr.h`), and
-//! `SG_IO` (`scsi/sg.h`) for what kernels before 6.19 do not tell otherwise.
+//! `SG_IO` (`scsi/sg.h`) for what kernels before 6.19 do not tell otherwise; and commands that are
+//! handed through to NVMe devices (`linux/nvme_ioctl.h`).
 
 use rustix::ioctl::{Opcode, opcode};
 use std::ffi::{c_int, c_uint, c_void};
@@ -188,4 +189,62 @@ pub(super) fn persistent_reserve_in(
     };
     let SgIo { status, host_status, .. } = argument;
     Ok(ScsiAnswer { status, host_status, sense_key })
+}
+
+/// `struct nvme_passthru_cmd`.
+#[repr(C)]
+#[derive(Default)]
+struct NvmeCommand {
+    opcode: u8,
+    flags: u8,
+    rsvd1: u16,
+    nsid: u32,
+    cdw2: u32,
+    cdw3: u32,
+    metadata: u64,
+    addr: u64,
+    metadata_len: u32,
+    data_len: u32,
+    cdw10: u32,
+    cdw11: u32,
+    cdw12: u32,
+    cdw13: u32,
+    cdw14: u32,
+    cdw15: u32,
+    timeout_ms: u32,
+    result: u32,
+}
+
+const NVME_ID: Opcode = opcode::none(b'N', 0x40);
+const NVME_IO_CMD: Opcode = opcode::read_write::<NvmeCommand>(b'N', 0x43);
+
+/// The number of the namespace that a device of NVMe is.
+pub(super) fn nvme_namespace(device: &File) -> io::Result<u32> {
+    let id = call(device, NVME_ID, &mut ())?;
+    u32::try_from(id).map_err(|_| io::Error::from_raw_os_error(libc::ENOTTY))
+}
+
+/// A command to a namespace, with these dwords 10 and 11, and its data, to or from the device as the
+/// opcode says. Result 0, or the device's status.
+pub(super) fn nvme_command(
+    device: &File,
+    nsid: u32,
+    opcode: u8,
+    [cdw10, cdw11]: [u32; 2],
+    data: &mut [u8],
+) -> io::Result<c_int> {
+    let data_len = u32::try_from(data.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let addr = data.as_mut_ptr().expose_provenance() as u64;
+    let timeout_ms = TIMEOUT;
+    let mut argument = NvmeCommand {
+        opcode,
+        nsid,
+        addr,
+        data_len,
+        cdw10,
+        cdw11,
+        timeout_ms,
+        ..Default::default()
+    };
+    call(device, NVME_IO_CMD, &mut argument)
 }
