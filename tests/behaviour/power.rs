@@ -31,7 +31,7 @@ const PLAN: Plan = Plan { seed: 68, blocks: 512, round: 16, quiet_from: 1_200 };
 const OPERATIONS: u64 = 1_600;
 /// Disks that are created beside the load; every other one is removed again.
 const DISKS: u32 = 16;
-/// Of so many cuts one has a daemon started on it.
+/// Of so many cuts one has a daemon started on it, besides those behind a change.
 const STARTED: usize = 16;
 
 /// A line from the host, and how long the log of its disk was when it came.
@@ -265,9 +265,22 @@ fn behind_forced(recording: &Recording, many: usize) -> Vec<usize> {
         Ok(Promise::Forced(number)) => PLAN.round_end(number) == RoundEnd::Quiet,
         Ok(Promise::Flushed(_)) | Err(_) => false,
     };
-    let points: BTreeSet<usize> =
-        heard.iter().filter(is_quiet).map(|said| log.entries_at(said.log)).collect();
-    let points: Vec<usize> = points.into_iter().filter(|at| at > from).collect();
+    let points = heard.iter().filter(is_quiet).map(|said| log.entries_at(said.log));
+    evenly(points.filter(|at| at > from), many)
+}
+
+/// The points, at most so many, at which the host had just heard that a change was made: nothing
+/// has written yet what that change did not write itself.
+fn behind_changes(recording: &Recording, many: usize) -> Vec<usize> {
+    let Recording { log, heard, from } = recording;
+    let is_change = |said: &&Heard| Changes::default().take(&said.line);
+    let points = heard.iter().filter(is_change).map(|said| log.entries_at(said.log));
+    evenly(points.filter(|at| at > from), many)
+}
+
+/// At most so many of these points, spread evenly.
+fn evenly(points: impl Iterator<Item = usize>, many: usize) -> Vec<usize> {
+    let points: BTreeSet<usize> = points.collect();
     let step = points.len().div_ceil(many.max(1)).max(1);
     points.into_iter().step_by(step).collect()
 }
@@ -282,7 +295,10 @@ fn cut(lab: &Lab, recording: &Recording, many: usize, seed: u64) -> anyhow::Resu
     let (mut changes, mut lines) = (Changes::default(), heard.iter().peekable());
     let (mut volatile, mut kept, mut started) = (0, 0, 0);
     let moments = cuts(log, many.div_ceil(2), *from, seed)?.into_iter();
-    let moments: BTreeSet<usize> = moments.chain(behind_forced(recording, many / 2)).collect();
+    let changed: BTreeSet<usize> =
+        behind_changes(recording, many.div_ceil(5)).into_iter().collect();
+    let moments = moments.chain(behind_forced(recording, many / 2)).chain(changed.iter().copied());
+    let moments: BTreeSet<usize> = moments.collect();
     let many = moments.len();
     for (number, after) in moments.into_iter().enumerate() {
         while let Some(said) = lines.next_if(|said| log.entries_at(said.log) <= after) {
@@ -301,7 +317,7 @@ fn cut(lab: &Lab, recording: &Recording, many: usize, seed: u64) -> anyhow::Resu
         let image = fs::read(state.join("default/db.img"));
         let image = image.context("the image of db was created and is lost").with_context(at)?;
         expected.check(&image).with_context(at)?;
-        if number % STARTED == 0 || number + 1 == many {
+        if number % STARTED == 0 || number + 1 == many || changed.contains(&after) {
             changes.check(lab, &format!("cut{number}"), &state).with_context(at)?;
             started += 1;
         }
