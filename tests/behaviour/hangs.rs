@@ -121,6 +121,52 @@ fn an_operation_on_storage_that_hangs_holds_up_no_other() {
     });
 }
 
+/// What emulated storage keeps is in the daemon's own directory, which may be on a file system that
+/// hangs.
+#[test]
+fn the_directory_of_a_datastore_that_is_removed_holds_up_nobody() {
+    with_lab(&["stat"], |lab| {
+        let mut daemon = Headgate::start_as(lab, "state", &[], &[])?;
+        let emulated = lab.subdir("state/emulated")?;
+        let Some(mut far) = FaultyFs::mount(&emulated, "array")? else { return Ok(()) };
+        daemon.command(&["disk", "create", "here", "--size=16M", "--datastore=default"])?;
+        let add = ["datastore", "add", "array", "--emulated=rate=1000"];
+        daemon.command(&add)?;
+        far.hang()?;
+        let remove = ["datastore", "remove", "array"];
+        thread::scope(|scope| {
+            let removal = scope.spawn(|| daemon.command_for(SOON, &remove));
+            thread::sleep(Duration::from_millis(500));
+            // The catalog is nobody's meanwhile.
+            daemon.command_for(
+                SOON,
+                &["disk", "create", "new", "--size=1M", "--datastore=default"],
+            )?;
+            daemon.command_for(SOON, &["disk", "set", "here", "--shares=7"])?;
+            daemon.get("/v1/datastores")?;
+            check_served(&daemon, "new")?;
+            removal.join().expect("no panic")?;
+            ensure!(is_gone(&daemon, "array")?, "it is listed still");
+            // Another of its name waits for it, and not for ever.
+            let again = daemon.command_for(2 * MINUTE, &add);
+            let error = again.err().context("it was added")?;
+            ensure!(format!("{error:#}").contains("hangs"), "{error:#}");
+            check_served(&daemon, "here")
+        })?;
+        far.heal();
+        wait_for("it should be added", MINUTE, || Ok(daemon.command(&add).ok()))?;
+        daemon.command(&["disk", "create", "there", "--size=16M", "--datastore=array"])?;
+        check_served(&daemon, "there")?;
+        daemon.stop()
+    });
+}
+
+fn is_gone(daemon: &Headgate, datastore: &str) -> anyhow::Result<bool> {
+    let shown: serde_json::Value = serde_json::from_str(&daemon.get("/v1/datastores")?)?;
+    let list = shown.as_array().context("no list")?;
+    Ok(list.iter().all(|one| one["name"] != datastore))
+}
+
 #[test]
 fn a_start_serves_what_answers_and_goes_on_with_the_rest() {
     with_lab(&["stat"], |lab| {

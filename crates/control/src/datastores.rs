@@ -1,5 +1,6 @@
 use super::limits::QUEUE_DEPTH_MAX;
 use super::window_views::patched_window;
+use super::workers::NotDone;
 use super::{
     Control, ControlError, DatastoreEntry, Service, capacity, images, meaningless, remote, stripes,
 };
@@ -413,16 +414,27 @@ impl Control {
             self.plane.remove_datastore(name)?;
         }
         self.model_mut().datastores.remove(name);
-        self.workers.forget(name);
         self.hangs().forget(name);
         self.volumes.forget(name);
         self.leases.fences().forget(name);
         self.samples.forget_datastore(name);
-        if let (Backend::Emulated { .. }, Some(own)) =
-            (&entry.record.backend, self.directory(&entry.record.backend))
-        {
+        let own = match &entry.record.backend {
+            Backend::Emulated { .. } => self.directory(&entry.record.backend),
+            _ => None,
+        };
+        let Some(own) = own else {
+            self.workers.forget(name);
+            return Ok(());
+        };
+        // Its own directory may be on storage that hangs, which is nobody else's matter.
+        drop(catalog);
+        let doing = format!("removing {}", own.display());
+        let removed = self.workers.run_last(name, doing, 2 * EMPTYING, move |_| {
             let _ = fs::remove_dir(images::removed_directory(&own));
             remove_emptied(&own);
+        });
+        if let Err(NotDone::Hung(hang)) = removed {
+            tracing::warn!(datastore = %name, %hang, "its directory is not removed yet");
         }
         Ok(())
     }

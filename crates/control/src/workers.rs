@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Storage that has not answered for so long hangs. It is more than an image may stay locked by a
@@ -118,6 +118,32 @@ struct Job {
     doing: String,
     work: Arc<Mutex<Option<Work>>>,
     fate: Arc<Mutex<Fate>>,
+    end: Option<End>,
+}
+
+/// Forgets a datastore's thread behind a job, unless more has come for it since.
+struct End {
+    datastore: Name,
+    workers: Weak<Mutex<BTreeMap<Name, Worker>>>,
+}
+
+impl End {
+    /// The job that this is behind still counts as pending.
+    fn forget(self, pending: &Mutex<usize>) {
+        let Some(workers) = self.workers.upgrade() else { return };
+        let mut workers = locked(&workers);
+        if *locked(pending) == 1 {
+            workers.remove(&self.datastore);
+        }
+    }
+}
+
+/// Whether a datastore's thread is of use behind a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    More,
+    /// The datastore is no more.
+    Nothing,
 }
 
 #[derive(Clone)]
@@ -153,7 +179,7 @@ impl Worker {
 }
 
 fn run(queue: &Receiver<Job>, task: &Arc<Mutex<Option<Task>>>, pending: &Mutex<usize>) {
-    for Job { doing, work, fate } in queue {
+    for Job { doing, work, fate, end } in queue {
         let work = locked(&work).take();
         if let Some(work) = work {
             *locked(task) = Some(Task { doing, since: Some(Instant::now()) });
@@ -163,34 +189,37 @@ fn run(queue: &Receiver<Job>, task: &Arc<Mutex<Option<Task>>>, pending: &Mutex<u
             }
             *locked(task) = None;
         }
+        if let Some(end) = end {
+            end.forget(pending);
+        }
         *locked(pending) -= 1;
     }
 }
 
 /// The workers of all datastores. Threads end when it is dropped and they have nothing to do.
 #[derive(Default)]
-pub(crate) struct Workers(Mutex<BTreeMap<Name, Worker>>);
+pub(crate) struct Workers(Arc<Mutex<BTreeMap<Name, Worker>>>);
 
 impl Workers {
+    /// A datastore's thread, which has one more job pending from here on: it is not forgotten
+    /// before that has come.
     fn of(&self, datastore: &Name) -> Result<Worker, NotDone> {
         let mut workers = locked(&self.0);
-        if let Some(worker) = workers.get(datastore) {
-            return Ok(worker.clone());
-        }
-        let worker = Worker::start(datastore)
-            .map_err(|e| NotDone::Cut(format!("cannot start a thread: {e}")))?;
-        workers.insert(datastore.clone(), worker.clone());
+        let worker = match workers.get(datastore) {
+            Some(worker) => worker.clone(),
+            None => {
+                let worker = Worker::start(datastore)
+                    .map_err(|e| NotDone::Cut(format!("cannot start a thread: {e}")))?;
+                workers.insert(datastore.clone(), worker.clone());
+                worker
+            }
+        };
+        *locked(&worker.pending) += 1;
         Ok(worker)
     }
 
-    fn send(
-        worker: &Worker,
-        doing: String,
-        work: Arc<Mutex<Option<Work>>>,
-        fate: Arc<Mutex<Fate>>,
-    ) -> Result<(), NotDone> {
-        *locked(&worker.pending) += 1;
-        let sent = worker.jobs.send(Job { doing, work, fate });
+    fn send(worker: &Worker, job: Job) -> Result<(), NotDone> {
+        let sent = worker.jobs.send(job);
         sent.map_err(|_| NotDone::Cut("the datastore's thread has ended".into()))
     }
 
@@ -203,10 +232,39 @@ impl Workers {
         patience: Duration,
         work: impl FnOnce(&Ticket) -> T + Send + 'static,
     ) -> Result<T, NotDone> {
+        self.run_and(datastore, doing, patience, Behind::More, work)
+    }
+
+    /// The same for a datastore that is no more: its thread is not needed behind that. What is
+    /// asked of a new one of the same name comes behind it, and not beside it.
+    pub(crate) fn run_last<T: Send + 'static>(
+        &self,
+        datastore: &Name,
+        doing: impl Into<String>,
+        patience: Duration,
+        work: impl FnOnce(&Ticket) -> T + Send + 'static,
+    ) -> Result<T, NotDone> {
+        self.run_and(datastore, doing, patience, Behind::Nothing, work)
+    }
+
+    fn run_and<T: Send + 'static>(
+        &self,
+        datastore: &Name,
+        doing: impl Into<String>,
+        patience: Duration,
+        behind: Behind,
+        work: impl FnOnce(&Ticket) -> T + Send + 'static,
+    ) -> Result<T, NotDone> {
         let (worker, doing) = (self.of(datastore)?, doing.into());
-        if let Some(hang) = worker.hang() {
+        // What a thread does last is sent all the same, for behind it the thread ends.
+        if behind == Behind::More
+            && let Some(hang) = worker.hang()
+        {
+            *locked(&worker.pending) -= 1;
             return Err(NotDone::Hung(hang));
         }
+        let end = (behind == Behind::Nothing)
+            .then(|| End { datastore: datastore.clone(), workers: Arc::downgrade(&self.0) });
         let (answer, wait) = sync_channel(1);
         let (begin, begun) = sync_channel(1);
         let fate = Arc::new(Mutex::new(Fate::Open));
@@ -222,7 +280,8 @@ impl Workers {
             let _ = answer.send(outcome);
         });
         let slot = Arc::new(Mutex::new(Some(work)));
-        Workers::send(&worker, doing.clone(), slot.clone(), fate.clone())?;
+        let (work, its) = (slot.clone(), fate.clone());
+        Workers::send(&worker, Job { doing: doing.clone(), work, fate: its, end })?;
         let mut began: Option<Instant> = None;
         loop {
             match wait.recv_timeout(LOOK) {
@@ -269,8 +328,8 @@ impl Workers {
     ) -> Result<(), NotDone> {
         let worker = self.of(datastore)?;
         let work: Work = Box::new(work);
-        let fate = Arc::new(Mutex::new(Fate::Open));
-        Workers::send(&worker, doing.into(), Arc::new(Mutex::new(Some(work))), fate)
+        let (work, fate) = (Arc::new(Mutex::new(Some(work))), Arc::new(Mutex::new(Fate::Open)));
+        Workers::send(&worker, Job { doing: doing.into(), work, fate, end: None })
     }
 
     /// Whether a datastore's thread has nothing to do.
@@ -325,6 +384,30 @@ mod tests {
         assert_eq!(workers.run(&name("a"), "", MINUTE, |_| 8), Ok(8), "it is back");
         assert!(never.try_recv().is_err());
         assert_eq!(workers.hang(&name("a")), None);
+    }
+
+    #[test]
+    fn the_thread_of_a_datastore_that_is_no_more_ends_unless_more_has_come() {
+        let workers = Workers::default();
+        let threads = |workers: &Workers| locked(&workers.0).len();
+        assert_eq!(workers.run_last(&name("a"), "", MINUTE, |_| 7), Ok(7));
+        while threads(&workers) > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // A datastore of the same name is made while the last job of the former hangs.
+        let (release, held) = channel::<()>();
+        let (order, done) = channel();
+        let first = order.clone();
+        let given_up = workers.run_last(&name("a"), "", Duration::ZERO, move |_| {
+            held.recv().unwrap();
+            first.send("former").unwrap();
+        });
+        assert!(matches!(given_up, Err(NotDone::Hung(_))), "{given_up:?}");
+        workers.start(&name("a"), "", move |_| order.send("new").unwrap()).unwrap();
+        release.send(()).unwrap();
+        assert_eq!([done.recv().unwrap(), done.recv().unwrap()], ["former", "new"]);
+        assert_eq!(workers.run(&name("a"), "", MINUTE, |_| 8), Ok(8));
+        assert_eq!(threads(&workers), 1, "it is the new one's");
     }
 
     #[test]
