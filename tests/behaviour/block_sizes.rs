@@ -1,5 +1,5 @@
-//! What a disk's storage is made of is what guests and NBD clients are told: files, emulated drives,
-//! and block devices of either length of sectors.
+//! What a disk's storage is made of is what guests and NBD clients are told: files, emulated
+//! drives, and block devices of either length of sectors.
 
 use anyhow::{Context, ensure};
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU};

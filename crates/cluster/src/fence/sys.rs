@@ -224,8 +224,8 @@ pub(super) fn nvme_namespace(device: &File) -> io::Result<u32> {
     u32::try_from(id).map_err(|_| io::Error::from_raw_os_error(libc::ENOTTY))
 }
 
-/// A command to a namespace, with these dwords 10 and 11, and its data, to or from the device as the
-/// opcode says. Result 0, or the device's status.
+/// A command to a namespace, with these dwords 10 and 11, and its data, to or from the device as
+/// the opcode says. Result 0, or the device's status.
 pub(super) fn nvme_command(
     device: &File,
     nsid: u32,
