@@ -52,6 +52,17 @@ pub struct Flow {
 }
 
 impl Flow {
+    const NOTHING: Flow = Flow {
+        iops: 0.0,
+        bytes_per_sec: 0.0,
+        mean_size: Bytes(0),
+        size_p90: None,
+        at_device: 0.0,
+        queue: None,
+        device: None,
+        total: None,
+    };
+
     fn of(seconds: f64, difference: &DirectionSnapshot) -> Flow {
         Flow {
             iops: per(difference.counts.done as f64, seconds),
@@ -108,8 +119,29 @@ pub struct Interval {
 }
 
 impl Interval {
-    pub(crate) fn of(earlier: &DiskSnapshot, now: &DiskSnapshot) -> Interval {
-        let rates = Rates::of(earlier, now);
+    /// A time in which the disk did nothing, and nothing waited.
+    pub const fn still(length: Nanos) -> Interval {
+        Interval {
+            length,
+            iops: 0.0,
+            bytes_per_sec: 0.0,
+            reads: Flow::NOTHING,
+            writes: Flow::NOTHING,
+            flushes_per_sec: 0.0,
+            discards_per_sec: 0.0,
+            write_zeroes_per_sec: 0.0,
+            errors: 0,
+            outstanding: 0.0,
+            read_fraction: None,
+            sequential_fraction: None,
+            reservation_iops: 0.0,
+            weight_iops: 0.0,
+            normalised_iops: 0.0,
+        }
+    }
+
+    pub(crate) fn of(earlier: &DiskSnapshot, now: &DiskSnapshot, length: Nanos) -> Interval {
+        let rates = Rates::of(earlier, now, length);
         let (seconds, difference) = (rates.length.as_secs_f64(), now.difference(earlier));
         Interval {
             length: rates.length,
@@ -155,8 +187,20 @@ pub struct Rates {
 }
 
 impl Rates {
-    pub(crate) fn of(earlier: &DiskSnapshot, now: &DiskSnapshot) -> Rates {
-        let length = now.at.since(earlier.at);
+    /// A time in which the disk did nothing, and nothing waited.
+    pub const fn still(length: Nanos) -> Rates {
+        Rates {
+            length,
+            iops: 0.0,
+            bytes_per_sec: 0.0,
+            errors: 0,
+            outstanding: 0.0,
+            read_fraction: None,
+            normalised_iops: 0.0,
+        }
+    }
+
+    pub(crate) fn of(earlier: &DiskSnapshot, now: &DiskSnapshot, length: Nanos) -> Rates {
         let seconds = length.as_secs_f64();
         let kinds = now.kinds().zip(earlier.kinds()).map(|(now, earlier)| now.since(earlier));
         let mut all = Counts::default();

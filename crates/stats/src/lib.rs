@@ -14,7 +14,6 @@
 //! | outstanding requests | now, and integrated over time | BASIL's workload model (`OIO`) |
 //! | request size, seek distance, read and sequential share | log₂ histograms, counters | BASIL's workload model |
 //! | requests and cost served by reservation and by weight | counters | promises kept |
-//! | IOPS and bandwidth of the last 1, 10 and 60 s | ring of one-second slots | live views |
 //!
 //! BASIL is A. Gulati, C. Kumar, I. Ahmad, K. Kumar: "BASIL: Automated IO Load Balancing Across
 //! Storage Devices", FAST 2010.
@@ -36,7 +35,6 @@ mod disk;
 mod errors;
 mod histogram;
 mod interval;
-mod meter;
 mod seek;
 mod snapshot;
 mod sparse;
@@ -45,7 +43,6 @@ pub use disk::{DiskStats, Latency, Op, Outcome, Phase};
 pub use errors::{ErrorCounts, ErrorKind, ErrorOp};
 pub use histogram::{HistogramSnapshot, LatencyHistogram};
 pub use interval::{Flow, Interval, Percentiles, Rates};
-pub use meter::{Meter, Rate, Recent};
 pub use seek::{NEAR, STREAMS};
 pub use snapshot::{COST_OF_ONE_IO, Counts, DirectionSnapshot, DiskSnapshot, Served};
 pub use sparse::Sparse;

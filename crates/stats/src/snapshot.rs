@@ -1,4 +1,4 @@
-use crate::{HistogramSnapshot, Interval, Rates, Recent, Sparse};
+use crate::{HistogramSnapshot, Interval, Rates, Sparse};
 use headgate_units::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -136,8 +136,6 @@ pub struct DiskSnapshot {
     /// Distance of reads and writes to the nearest end of the last requests. Bucket 0: none; b > 0:
     /// forward by 2^(b-1) and more, below 2^b, sectors of 512 bytes; b < 0: backward by as much.
     pub seeks: Sparse<i8>,
-    /// Rates of the last 1, 10 and 60 seconds.
-    pub recent: Recent,
 }
 
 impl DiskSnapshot {
@@ -157,18 +155,28 @@ impl DiskSnapshot {
         self.served.merge(&other.served);
         self.sequential += other.sequential;
         self.seeks.merge(&other.seeks);
-        self.recent.merge(&other.recent);
     }
 
     /// What happened from `earlier`, a snapshot of the same disk, to this one. Had the counters
     /// begun anew in between, what went down counts as zero. O(buckets).
     pub fn since(&self, earlier: &DiskSnapshot) -> Interval {
-        Interval::of(earlier, self)
+        self.since_over(earlier, self.at.since(earlier.at))
     }
 
-    /// The same without what needs histograms. O(1).
+    /// The same of a disk that did nothing for a part of the time, in which nobody looked: so long
+    /// passed. O(buckets).
+    pub fn since_over(&self, earlier: &DiskSnapshot, length: Nanos) -> Interval {
+        Interval::of(earlier, self, length)
+    }
+
+    /// What [`DiskSnapshot::since`] says, without what needs histograms. O(1).
     pub fn rates_since(&self, earlier: &DiskSnapshot) -> Rates {
-        Rates::of(earlier, self)
+        self.rates_over(earlier, self.at.since(earlier.at))
+    }
+
+    /// What [`DiskSnapshot::since_over`] says, without what needs histograms. O(1).
+    pub fn rates_over(&self, earlier: &DiskSnapshot, length: Nanos) -> Rates {
+        Rates::of(earlier, self, length)
     }
 
     /// Requests by kind.
@@ -183,7 +191,7 @@ impl DiskSnapshot {
         self.since(&DiskSnapshot { at: start, ..DiskSnapshot::default() })
     }
 
-    /// This less `earlier`, counter by counter; `at`, `outstanding` and `recent` are this one's.
+    /// This less `earlier`, counter by counter; `at` and `outstanding` are this one's.
     pub fn difference(&self, earlier: &DiskSnapshot) -> DiskSnapshot {
         DiskSnapshot {
             at: self.at,
@@ -199,7 +207,6 @@ impl DiskSnapshot {
             served: self.served.since(&earlier.served),
             sequential: self.sequential.saturating_sub(earlier.sequential),
             seeks: self.seeks.since(&earlier.seeks),
-            recent: self.recent,
         }
     }
 }

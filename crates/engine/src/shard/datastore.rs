@@ -22,7 +22,7 @@ use headgate_devices::Readiness;
 use headgate_devices::layer::{Fault, Layers, Passage, Released};
 use headgate_devices::layer::{TracePart, TracedRequest};
 use headgate_qos::{Decision, Gate, ServedElsewhere, Took};
-use headgate_stats::{DiskSnapshot, DiskStats, Recent};
+use headgate_stats::{DiskSnapshot, DiskStats};
 use headgate_units::{Bytes, Nanos};
 
 pub(crate) struct Datastore {
@@ -57,8 +57,7 @@ impl Datastore {
     /// Keeps what a disk that is closed has counted.
     pub(crate) fn keep_counts(&mut self, now: Nanos, stats: &DiskStats) {
         let counted = stats.snapshot(now);
-        // What it did of late it does no more.
-        self.closed.merge(&DiskSnapshot { outstanding: 0, recent: Recent::default(), ..counted });
+        self.closed.merge(&DiskSnapshot { outstanding: 0, ..counted });
         self.closures += 1;
     }
 
