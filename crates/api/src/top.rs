@@ -250,9 +250,9 @@ impl From<DatastoreSample> for DatastoreStats {
         let stream =
             |s: StreamSample| StreamStats { priority: s.priority, ios: s.ios, cost: s.cost };
         let disks = sample.disks.into_iter().map(|disk| DiskStats {
-            name: disk.name,
-            stats: disk.stats,
-            streams: disk.streams.into_iter().map(stream).collect(),
+            name: disk.name.clone(),
+            stats: (*disk.counted).clone(),
+            streams: disk.streams.iter().copied().map(stream).collect(),
         });
         DatastoreStats { name: sample.name, stats: sample.stats, disks: disks.collect() }
     }

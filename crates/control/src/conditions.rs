@@ -83,7 +83,7 @@ fn of_sample(disk: &DiskSample, found: &mut Vec<Condition>) {
     };
     if let Some(hold) = &disk.trouble.hold {
         add(ConditionKind::Holds, &hold.error);
-    } else if let Some(last) = disk.trouble.failing(disk.stats.at) {
+    } else if let Some(last) = disk.trouble.failing(disk.at()) {
         add(ConditionKind::Fails, &last.error);
     }
     let lost = disk.remote.as_ref().filter(|remote| remote.state != ConnectionState::Connected);

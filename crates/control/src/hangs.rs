@@ -26,6 +26,9 @@ pub(crate) struct Facts {
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     ended: u64,
+    /// Failures that disks saw, which are answers too; `None`: not looked at, for nothing was at
+    /// the device.
+    failures: Option<u64>,
     /// Since when no request has ended, or there has been none.
     since: Instant,
 }
@@ -51,19 +54,26 @@ fn ended(stats: &DiskSnapshot) -> u64 {
     kinds.iter().map(|kind| kind.done + kind.errors).sum()
 }
 
+/// Requests that the storage failed, told or held. O(disks).
+fn failures(store: &DatastoreSample) -> u64 {
+    let counts = store.disks.iter().flat_map(|disk| disk.trouble.counts.iter());
+    counts.fold(0, |sum: u64, (.., n)| sum.wrapping_add(n))
+}
+
 impl Hangs {
     /// Takes a sample of the data path, of every second or so.
     pub(crate) fn see(&mut self, now: Instant, sample: &[DatastoreSample]) {
         self.progress.retain(|name, _| sample.iter().any(|store| store.name == *name));
         for store in sample {
-            let held = store.disks.iter().flat_map(|disk| disk.trouble.counts.iter());
             // A failure is an answer, also one that its disk holds and nobody was told of.
-            let ended = held.fold(ended(&store.stats), |sum, (.., n)| sum.wrapping_add(n));
-            let fresh = Progress { ended, since: now };
+            let failures = (store.in_flight > 0).then(|| failures(store));
+            let fresh = Progress { ended: ended(&store.stats), failures, since: now };
             let known = self.progress.entry(store.name.clone()).or_insert(fresh);
-            if store.in_flight == 0 || known.ended != ended {
+            let answered = known.failures.is_some() && known.failures != failures;
+            if store.in_flight == 0 || known.ended != fresh.ended || answered {
                 *known = fresh;
             }
+            known.failures = failures;
         }
     }
 

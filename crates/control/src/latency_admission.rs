@@ -11,44 +11,52 @@ use headgate_stats::DiskSnapshot;
 use headgate_units::{Iops, Nanos};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is recorded of the service of each datastore, for as long as it is in service.
 #[derive(Default)]
-pub(super) struct ServiceRecords(Mutex<BTreeMap<Name, Recorded>>);
+pub(super) struct ServiceRecords(Mutex<Records>);
+
+#[derive(Default)]
+struct Records {
+    stores: BTreeMap<Name, Recorded>,
+    last: Arc<Vec<DatastoreSample>>,
+}
 
 struct Recorded {
     last: DiskSnapshot,
     meter: ServiceMeter,
-    /// The mean cost of a request of each disk that had any.
-    costs: BTreeMap<Name, Work>,
 }
 
 impl ServiceRecords {
     /// Takes in what the shards report. O(histogram buckets) for each datastore.
-    fn record(&self, sample: &[DatastoreSample]) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn record(&self, sample: &Arc<Vec<DatastoreSample>>) {
+        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        records.last = sample.clone();
+        let known = &mut records.stores;
         known.retain(|name, _| sample.iter().any(|store| store.name == *name));
-        for store in sample {
+        for store in sample.iter() {
             let entry = known.entry(store.name.clone()).or_insert_with(|| Recorded {
                 last: store.stats.clone(),
                 meter: ServiceMeter::new(),
-                costs: BTreeMap::new(),
             });
             let passed = store.stats.at.since(entry.last.at);
             if passed > Nanos::ZERO {
                 entry.meter.record(passed, &store.stats.difference(&entry.last));
                 entry.last = store.stats.clone();
             }
-            let costs = store.disks.iter().filter_map(|disk| {
-                let served = &disk.stats.served;
-                let requests = u128::from(served.reservation_ios) + u128::from(served.weight_ios);
-                let cost = (served.reservation_cost + served.weight_cost).checked_div(requests)?;
-                let cost = Work::from_millionths(u64::try_from(cost).unwrap_or(u64::MAX));
-                Some((disk.name.clone(), cost))
-            });
-            entry.costs = costs.collect();
         }
+    }
+}
+
+impl Records {
+    /// The mean cost of a disk's requests, if it had any. O(disks).
+    fn cost(&self, datastore: &Name, disk: &Name) -> Option<Work> {
+        let store = self.last.iter().find(|store| store.name == *datastore)?;
+        let served = &store.disk_near(disk, 0)?.counted.served;
+        let requests = u128::from(served.reservation_ios) + u128::from(served.weight_ios);
+        let cost = (served.reservation_cost + served.weight_cost).checked_div(requests)?;
+        Some(Work::from_millionths(u64::try_from(cost).unwrap_or(u64::MAX)))
     }
 }
 
@@ -72,7 +80,7 @@ fn is_certain(verdict: &Verdict) -> bool {
 
 impl Control {
     /// Takes in what the shards report, for the admission of latency targets.
-    pub fn record_service(&self, sample: &[DatastoreSample]) {
+    pub fn record_service(&self, sample: &Arc<Vec<DatastoreSample>>) {
         self.service.record(sample);
     }
 
@@ -132,8 +140,8 @@ impl Control {
     /// What is missing to know both how quick a datastore is in a narrow window, and how much it
     /// gives in a wide one.
     fn unrecorded(&self, datastore: &Name) -> Option<&'static str> {
-        let known = self.service.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let meter = known.get(datastore).map(|recorded| &recorded.meter);
+        let records = self.service.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let meter = records.stores.get(datastore).map(|recorded| &recorded.meter);
         if meter.is_none_or(|meter| meter.light().is_none()) {
             return Some("few");
         }
@@ -149,8 +157,8 @@ impl Control {
         neighbours: Neighbours,
     ) -> Verdict {
         let record = &datastore.record;
-        let known = self.service.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let recorded = known.get(&record.name);
+        let records = self.service.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recorded = records.stores.get(&record.name);
         let most = capacity::most(record).and_then(|most| Iops::new(most).ok());
         let rate = capacity::current(record).map(|capacity| capacity.iops);
         let floor = match Config::for_hosts(record.cost_model).floor {
@@ -169,9 +177,7 @@ impl Control {
         let promised = |name: Option<&Name>, policy: &Policy, late: Nanos| PromisedDisk {
             reservation: policy.reservation,
             target: policy.latency_target,
-            largest: recorded
-                .and_then(|recorded| recorded.costs.get(name?).copied())
-                .unwrap_or(Work::ONE),
+            largest: name.and_then(|name| records.cost(&record.name, name)).unwrap_or(Work::ONE),
             late,
             outstanding: None,
             bursts: None,
@@ -209,7 +215,7 @@ mod tests {
             let mut sample = bench.control.sample().unwrap();
             sample[0].name = "array".parse().unwrap();
             sample[0].stats = stats.snapshot(now);
-            bench.control.record_service(&sample);
+            bench.control.record_service(&Arc::new(sample));
             now += SECOND;
             for _ in 0..requests {
                 stats.on_arrival(now, Op::Read, 0, Bytes(4_096));

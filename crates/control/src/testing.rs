@@ -457,12 +457,12 @@ impl DataPlane for MemoryPlane {
 
     fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError> {
         self.run("sample", |s| {
-            let disks = s.disks.iter().map(|(name, live)| DiskSample {
-                priorities: live.priorities,
-                clients: live.clients,
-                remote: live.remote.clone(),
-                trouble: live.trouble.clone(),
-                ..DiskSample::new(name.clone(), live.policy, DiskSnapshot::default())
+            let disks = s.disks.iter().map(|(name, live)| {
+                let none = DiskSnapshot::default();
+                let mut sample = DiskSample::new(name.clone(), live.policy, none);
+                (sample.priorities, sample.clients) = (live.priorities, live.clients);
+                (sample.remote, sample.trouble) = (live.remote.clone(), live.trouble.clone());
+                sample
             });
             let disks = disks.collect();
             vec![DatastoreSample {

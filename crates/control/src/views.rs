@@ -77,7 +77,7 @@ fn live_disk(d: &DiskSample) -> LiveDisk {
         clients: d.clients,
         remote: d.remote.clone(),
         trouble: d.trouble.clone(),
-        at: d.stats.at,
+        at: d.at(),
     }
 }
 
@@ -118,7 +118,7 @@ pub(super) fn effective(policy: Policy, datastore: &DatastoreEntry) -> Policy {
 /// What health says of a disk whose storage is in trouble.
 fn troubled(disk: &DiskSample) -> Option<String> {
     let wall = wall_clock().0 / 1_000_000_000;
-    let trouble = Trouble::of(&disk.trouble, Moment { monotonic: disk.stats.at, wall })?;
+    let trouble = Trouble::of(&disk.trouble, Moment { monotonic: disk.at(), wall })?;
     let hint = match trouble.state {
         TroubleState::Held => {
             format!(": repair the storage; 'headgate disk resume {}' has it tried now", disk.name)

@@ -2,6 +2,7 @@
 
 use crate::announced::AnnouncedPolicies;
 use crate::engine_parts::{Copies, LOCK_PATIENCE, Moves, Store, StoreKind, failed, image_failed};
+use crate::engine_samples::Told;
 use crate::exports::Exports;
 use crate::machines::Machines;
 use crate::translate;
@@ -12,7 +13,6 @@ use headgate_devices::{DEFAULT_CAPACITY, LayerSpec, ModelSpec};
 use headgate_engine::backend::nbd::Connection;
 use headgate_engine::port::Port;
 use headgate_engine::request::DiskInfo;
-use headgate_engine::snapshot;
 use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
     EngineError, Image, PortRef,
@@ -76,6 +76,8 @@ pub struct EnginePlane {
     pub(crate) tls: Arc<ClientTls>,
     /// What the servers of striped disks are told.
     pub(crate) announced: AnnouncedPolicies,
+    /// What was last told of disks.
+    pub(crate) told: Mutex<Told>,
 }
 
 impl EnginePlane {
@@ -102,6 +104,7 @@ impl EnginePlane {
             copies: Copies::default(),
             tls: Arc::new(ClientTls::by_uri()),
             announced: AnnouncedPolicies::default(),
+            told: Mutex::default(),
         })
     }
 
@@ -545,33 +548,7 @@ impl DataPlane for EnginePlane {
     }
 
     fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError> {
-        let stores = self.engine.snapshot().map_err(failed)?;
-        stores
-            .into_iter()
-            .map(|(_, store)| {
-                // Disks of the daemon's own have names that no operator can give.
-                let named = |disk: snapshot::DiskSnapshot| {
-                    let name = disk.name.parse().ok()?;
-                    let mut sample = translate::disk_sample(disk, name);
-                    if let Some(connection) = &mut sample.remote {
-                        self.announced.complete(&sample.name, connection);
-                    }
-                    Some(sample)
-                };
-                let disks = store.disks.into_iter().filter_map(named);
-                Ok(DatastoreSample {
-                    name: store.name.parse().map_err(failed)?,
-                    window: store.window,
-                    narrowed: store.narrowed.and_then(translate::narrowed),
-                    in_flight: store.in_flight,
-                    queued: store.queued as u64,
-                    stats: store.stats,
-                    disks: disks.collect(),
-                    flash: store.flash,
-                    costs: store.costs,
-                })
-            })
-            .collect()
+        self.sample_all()
     }
 
     fn sample_disk(&self, disk: &Name) -> Result<Option<DiskSample>, PlaneError> {

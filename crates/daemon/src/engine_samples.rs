@@ -1,11 +1,78 @@
-//! What one disk does, without asking for all of them.
+//! What the engine's disks do, in the words of the model.
 
 use crate::engine_parts::failed;
 use crate::engine_plane::EnginePlane;
 use crate::translate;
-use headgate_model::{DataPlane, DiskSample, Name, PlaneError};
+use headgate_engine::DatastoreId;
+use headgate_engine::snapshot::{DatastoreSnapshot, DiskReading, DiskSnapshot};
+use headgate_model::{DataPlane, DatastoreSample, DiskSample, DiskTold, Name, PlaneError};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+/// What was last told of the disks of each datastore: of one that stands still it is told again.
+#[derive(Default)]
+pub(crate) struct Told(HashMap<DatastoreId, Vec<OneTold>>);
+
+/// As the engine told of a disk, and the same for the model. None: it is one of the daemon's own,
+/// which have names that no operator can give.
+type OneTold = (Arc<DiskSnapshot>, Option<Arc<DiskTold>>);
+
+/// The translations of before, by what they are of.
+struct Before(Vec<OneTold>, HashMap<*const DiskSnapshot, usize>);
+
+impl Before {
+    /// Of a datastore that has so many disks now.
+    fn new(told: Vec<OneTold>, disks: usize) -> Before {
+        // With as many disks as before each is where it was, but for a rare exception, which costs
+        // a translation.
+        let mut places = HashMap::new();
+        if told.len() != disks {
+            places.extend(told.iter().enumerate().map(|(n, (of, _))| (Arc::as_ptr(of), n)));
+        }
+        Before(told, places)
+    }
+
+    fn find(&self, place: usize, reading: &DiskReading) -> Option<&OneTold> {
+        let there = self.0.get(place).filter(|(of, _)| Arc::ptr_eq(of, &reading.told));
+        there.or_else(|| self.0.get(*self.1.get(&Arc::as_ptr(&reading.told))?))
+    }
+}
 
 impl EnginePlane {
+    pub(crate) fn sample_all(&self) -> Result<Vec<DatastoreSample>, PlaneError> {
+        let stores = self.engine.snapshot().map_err(failed)?;
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut told.0);
+        let mut samples = Vec::new();
+        for (id, store) in stores {
+            let old = Before::new(before.remove(&id).unwrap_or_default(), store.disks.len());
+            let disks = store.disks.iter().enumerate();
+            let now: Vec<OneTold> = disks
+                .map(|(place, reading)| match old.find(place, reading) {
+                    Some(known) => known.clone(),
+                    None => (reading.told.clone(), self.tell(&reading.told).map(Arc::new)),
+                })
+                .collect();
+            let sampled = store.disks.iter().zip(&now);
+            let sampled = sampled.filter_map(|(reading, (_, told))| {
+                Some(DiskSample::told(reading.at, told.clone()?))
+            });
+            let disks = sampled.collect();
+            told.0.insert(id, now);
+            samples.push(datastore(store, disks)?);
+        }
+        Ok(samples)
+    }
+
+    fn tell(&self, disk: &DiskSnapshot) -> Option<DiskTold> {
+        let mut told = translate::disk_told(disk, disk.name.parse().ok()?);
+        if let Some(connection) = &mut told.remote {
+            self.announced.complete(&told.name, connection);
+        }
+        Some(told)
+    }
+
+    /// What one disk does, without asking for all of them.
     pub(crate) fn sample_one(&self, disk: &Name) -> Result<Option<DiskSample>, PlaneError> {
         let Ok(id) = self.disk(disk) else { return Ok(None) };
         let Some(found) = self.engine.snapshot_disk(id).map_err(failed)? else {
@@ -13,10 +80,24 @@ impl EnginePlane {
             let disks = self.sample()?.into_iter().flat_map(|store| store.disks);
             return Ok(disks.into_iter().find(|one| one.name == *disk));
         };
-        let mut sample = translate::disk_sample(found, disk.clone());
-        if let Some(connection) = &mut sample.remote {
-            self.announced.complete(&sample.name, connection);
-        }
-        Ok(Some(sample))
+        let at = found.stats.at;
+        Ok(self.tell(&found).map(|told| DiskSample::told(at, Arc::new(told))))
     }
+}
+
+fn datastore(
+    store: DatastoreSnapshot,
+    disks: Vec<DiskSample>,
+) -> Result<DatastoreSample, PlaneError> {
+    Ok(DatastoreSample {
+        name: store.name.parse().map_err(failed)?,
+        window: store.window,
+        narrowed: store.narrowed.and_then(translate::narrowed),
+        in_flight: store.in_flight,
+        queued: store.queued as u64,
+        stats: store.stats,
+        disks,
+        flash: store.flash,
+        costs: store.costs,
+    })
 }

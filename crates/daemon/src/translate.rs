@@ -5,7 +5,7 @@ use headgate_engine::request as engine;
 use headgate_engine::snapshot::{self, RemoteState};
 use headgate_engine::{EngineError, HoldReads, HoldWrites, Priorities, ResizeError, TroublePolicy};
 use headgate_model::{
-    BlockSizes, ConnectionState, DiskSample, Ended, ErrorSample, FlashSample, HoldSample, Name,
+    BlockSizes, ConnectionState, DiskTold, Ended, ErrorSample, FlashSample, HoldSample, Name,
     NarrowedSample, NeighbourWait, NotResized, Noted, PlaneError, Policy, PriorityRecord,
     PriorityScope, ReadErrors, Sender, Settled, StreamSample, TroubleSample, Waits, WriteErrors,
     Writes,
@@ -183,25 +183,25 @@ fn disk_waits(disk: &snapshot::DiskSnapshot) -> Waits {
     }
 }
 
-pub(super) fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSample {
+pub(super) fn disk_told(disk: &snapshot::DiskSnapshot, name: Name) -> DiskTold {
     let flash = |flash: snapshot::FlashSnapshot| FlashSample {
         counters: flash.counters,
         standing: flash.standing,
     };
-    DiskSample {
-        waits: disk_waits(&disk),
+    DiskTold {
+        waits: disk_waits(disk),
         name,
-        policy: policy(&disk),
+        policy: policy(disk),
         priorities: priority_record(&disk.priorities),
-        block_sizes: Some(block_sizes(&disk)),
+        block_sizes: Some(block_sizes(disk)),
         streams: disk.streams.iter().map(stream).collect(),
         in_flight: disk.in_flight,
         queued: disk.queued,
         needed_depth: disk.needed_depth,
         latency: disk.latency,
         clients: disk.ports,
-        remote: disk.remote.map(connection),
-        stats: disk.stats,
+        remote: disk.remote.clone().map(connection),
+        counted: disk.stats.clone(),
         trouble: trouble(&disk.trouble),
         flash: disk.flash.map(flash),
     }

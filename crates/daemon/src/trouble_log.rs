@@ -7,6 +7,7 @@ use headgate_model::{DatastoreSample, DiskSample, ErrorSample, HoldSample, Name,
 use headgate_stats::{ErrorCounts, ErrorKind, ErrorOp};
 use headgate_units::Nanos;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tracing::{info, warn};
 
 /// A trouble that goes on is told again after so long.
@@ -14,9 +15,13 @@ const AGAIN: Nanos = Nanos::from_secs(60);
 
 /// What was said of the disks.
 #[derive(Debug, Default)]
-pub(crate) struct TroubleLog(BTreeMap<Name, Known>);
+pub(crate) struct TroubleLog {
+    /// Of disks that have seen any.
+    known: BTreeMap<Name, Known>,
+    last: Arc<Vec<DatastoreSample>>,
+}
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Known {
     counts: ErrorCounts,
     holds: u64,
@@ -25,7 +30,7 @@ struct Known {
 }
 
 /// Errors of one kind.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Told {
     /// When it was told last.
     at: Nanos,
@@ -63,15 +68,24 @@ enum Line {
 
 impl TroubleLog {
     /// Writes what is new in a sample.
-    pub(crate) fn see(&mut self, sample: &[DatastoreSample]) {
-        let mut before = std::mem::take(&mut self.0);
-        for store in sample {
-            for disk in &store.disks {
+    pub(crate) fn see(&mut self, sample: &Arc<Vec<DatastoreSample>>) {
+        let mut before = std::mem::take(&mut self.known);
+        let last = std::mem::replace(&mut self.last, sample.clone());
+        for store in sample.iter() {
+            // A disk without trouble that stands still gets into none.
+            let old = last.iter().find(|old| old.name == store.name && before.is_empty());
+            for (place, disk) in store.disks.iter().enumerate() {
+                let old = old.and_then(|old| old.disks.get(place));
+                if old.is_some_and(|old| disk.stood_still_since(old)) {
+                    continue;
+                }
                 let mut known = before.remove(&disk.name).unwrap_or_default();
-                for line in known.see(disk.stats.at, &disk.trouble) {
+                for line in known.see(disk.at(), &disk.trouble) {
                     line.write(&store.name, disk);
                 }
-                self.0.insert(disk.name.clone(), known);
+                if known != Known::default() {
+                    self.known.insert(disk.name.clone(), known);
+                }
             }
         }
     }

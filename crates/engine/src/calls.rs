@@ -4,6 +4,7 @@ use crate::clock;
 use crate::engine::{Engine, ShardGroup};
 use crate::error::{EngineError, ShardGone};
 use crate::kernel::mailbox::Mailbox;
+use crate::known::Known;
 use crate::pulse::{Activity, InKernel, Pulse, Stall};
 use crate::shard::Shard;
 use crate::waits::{ShardWaits, Waits};
@@ -28,6 +29,8 @@ pub(crate) struct Member {
     pub waits: Arc<Waits>,
     /// The names of its disks, by their numbers.
     disks: Mutex<BTreeMap<usize, String>>,
+    /// What was last read of them.
+    pub known: Mutex<Known>,
 }
 
 /// How often who waits for an answer looks whether the shard stands still.
@@ -51,6 +54,7 @@ impl Member {
             pulse,
             waits,
             disks: Mutex::default(),
+            known: Mutex::default(),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::request::{DiskInfo, Writes};
 use crate::shard::Shard;
 use crate::shard::control::{Attached, NewPort};
 use crate::shard::waiting::Waiter;
-use crate::snapshot::{DatastoreSnapshot, NeighbourSnapshot, Period, Sender};
+use crate::snapshot::Period;
 use crate::trouble::TroublePolicy;
 use crate::waits::{Waiting, Waits};
 use headgate_devices::layer::TracePart;
@@ -23,7 +23,6 @@ use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, AnyScheduler, Policy, SchedulerKind};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
-use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,14 +75,10 @@ impl Default for EngineConfig {
     }
 }
 
-/// Disks whose counters are read in one turn of a shard: 100 to 200 us of its time, for what is
-/// read once a second is in no cache.
-const DISKS_PER_CALL: usize = 16;
-
-/// The same for what a window is set by, which is little.
+/// Disks of which what a window is set by is read in one turn of a shard. That is little.
 const USAGES_PER_CALL: usize = 512;
 
-/// The same for requests of a trace.
+/// Requests of a trace that are, likewise.
 const TRACED_PER_CALL: usize = 1024;
 
 /// A datastore to add.
@@ -445,67 +440,6 @@ impl Engine {
         }
     }
 
-    /// Counters of everything, datastores in the order in which they were added to their shards.
-    /// Disks are read a few at a time, each with its own instant, so that a host with thousands of
-    /// disks does not hold up their requests. Shards that [stand still](Engine::stalls) are left
-    /// out.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`].
-    pub fn snapshot(&self) -> Result<Vec<(DatastoreId, DatastoreSnapshot)>, EngineError> {
-        let mut all = Vec::new();
-        for shard in 0..self.members.len() {
-            let stores = match self.snapshot_of(shard) {
-                Err(EngineError::Stalled(_)) => continue,
-                stores => stores?,
-            };
-            all.extend(
-                stores.into_iter().map(|(key, snapshot)| (DatastoreId { shard, key }, snapshot)),
-            );
-        }
-        Ok(all)
-    }
-
-    /// One disk of it, without what its neighbours are called. `None`: it has another identity in
-    /// its shard while it moves, or is not there, or its shard stands still.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`].
-    pub fn snapshot_disk(
-        &self,
-        disk: DiskId,
-    ) -> Result<Option<crate::snapshot::DiskSnapshot>, EngineError> {
-        let (found, _) = match self.call(disk.shard, move |s| s.snapshot_disks(disk.key, 1)) {
-            Err(EngineError::Stalled(_)) => return Ok(None),
-            found => found?,
-        };
-        Ok(found.into_iter().map(|(_, one)| one).find(|one| one.key == disk.key))
-    }
-
-    fn snapshot_of(&self, shard: usize) -> Result<Vec<(usize, DatastoreSnapshot)>, EngineError> {
-        loop {
-            let (mut stores, before) =
-                self.call(shard, |s| (s.snapshot_datastores(), s.closures()))?;
-            let mut from = Some(0);
-            while let Some(start) = from {
-                let (disks, next) =
-                    self.call(shard, move |s| s.snapshot_disks(start, DISKS_PER_CALL))?;
-                for (datastore, disk) in disks {
-                    if let Some((_, store)) = stores.iter_mut().find(|(key, _)| *key == datastore) {
-                        store.stats.merge(&disk.stats);
-                        store.disks.push(disk);
-                    }
-                }
-                from = next;
-            }
-            // A disk closed meanwhile would be counted twice or not at all.
-            if self.call(shard, |s| s.closures())? == before {
-                stores.iter_mut().for_each(|(_, store)| store.name_neighbours());
-                return Ok(stores);
-            }
-        }
-    }
-
     /// The shard of a datastore, for [`Stall::shard`](crate::pulse::Stall::shard).
     pub fn shard_of(datastore: DatastoreId) -> usize {
         datastore.shard
@@ -521,28 +455,6 @@ impl crate::snapshot::DiskSnapshot {
     /// Whether this is the disk with this identity, in the datastore's shard.
     pub fn is(&self, disk: DiskId) -> bool {
         disk.key == self.key
-    }
-}
-
-impl DatastoreSnapshot {
-    /// Gives neighbours their names. Those that are gone have none.
-    fn name_neighbours(&mut self) {
-        let senders = [Sender::Clients, Sender::Copy];
-        let queues = self.disks.iter().enumerate().flat_map(|(n, disk)| {
-            let of_disk = disk.queues.iter().zip(senders);
-            of_disk.filter_map(move |(queue, sender)| Some(((*queue)?, (n, sender))))
-        });
-        let queues: HashMap<_, _> = queues.collect();
-        for n in 0..self.disks.len() {
-            let times = self.disks[n].waits.as_ref();
-            let named = times.into_iter().flat_map(|times| &times.named).filter_map(|one| {
-                let (whose, sender) = *queues.get(&one.disk)?;
-                let name = self.disks[whose].name.clone();
-                let (entered, waited) = (one.entered, one.waited);
-                Some(NeighbourSnapshot { name, sender, entered, waited })
-            });
-            self.disks[n].neighbours = named.collect();
-        }
     }
 }
 

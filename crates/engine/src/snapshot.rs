@@ -10,6 +10,8 @@ use headgate_qos::window::{Observation, Slots};
 use headgate_qos::{Cost, LatencyStanding, LearnedCosts, Policy, Promise, WaitTimes};
 use headgate_stats::{ErrorCounts, ErrorOp};
 use headgate_units::{Bytes, Nanos, Priority};
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// A datastore and its disks at one instant.
 #[derive(Clone, Debug)]
@@ -28,8 +30,8 @@ pub struct DatastoreSnapshot {
     pub at: Nanos,
     /// Counters and histograms of all its disks together.
     pub stats: headgate_stats::DiskSnapshot,
-    /// Its disks.
-    pub disks: Vec<DiskSnapshot>,
+    /// Its disks, in an order that stays.
+    pub disks: Vec<DiskReading>,
     /// Of an emulated flash drive: what it is and did for all its disks.
     pub flash: Option<FlashDrive>,
     /// What requests cost, where that is learned.
@@ -49,7 +51,25 @@ pub struct NarrowedWindow {
     pub now: Cost,
 }
 
-/// A disk at one instant.
+/// A disk as it is at one instant. What stands still is not read again: `told` is from before then,
+/// and holds.
+#[derive(Clone, Debug)]
+pub struct DiskReading {
+    /// When it was so, on `CLOCK_MONOTONIC`.
+    pub at: Nanos,
+    /// What its shard told. Readings that share it are of a disk that nothing has happened to.
+    pub told: Arc<DiskSnapshot>,
+}
+
+impl Deref for DiskReading {
+    type Target = DiskSnapshot;
+
+    fn deref(&self) -> &DiskSnapshot {
+        &self.told
+    }
+}
+
+/// A disk at the instant in which it was read.
 #[derive(Clone, Debug)]
 pub struct DiskSnapshot {
     /// The shard's own number for the disk.
@@ -85,7 +105,7 @@ pub struct DiskSnapshot {
     /// Of an export of an NBD server: its connection.
     pub remote: Option<RemoteSnapshot>,
     /// Counters and histograms since the disk was opened.
-    pub stats: headgate_stats::DiskSnapshot,
+    pub stats: Arc<headgate_stats::DiskSnapshot>,
     /// Its queues in the scheduler: that of its clients, and that of a copy of it.
     pub(crate) queues: [Option<headgate_qos::DiskId>; 2],
     /// Where the time of its clients' requests went since it was opened.

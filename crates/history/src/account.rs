@@ -1,12 +1,11 @@
 //! What each disk was promised and got, and what it waited for: by the minute and by the hour.
 
 use crate::totals::{Done, Latencies};
-use headgate_model::{DatastoreSample, DiskSample, Name, Waits};
+use headgate_model::{DiskSample, Name, Waits};
 use headgate_stats::COST_OF_ONE_IO;
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 /// What waiting is divided by, in the order of [`Account::waits`].
 pub const CAUSES: [&str; 6] = ["device", "limit", "own", "neighbours", "window", "held"];
@@ -16,9 +15,6 @@ const NAMED: usize = 8;
 
 /// A promise counts as kept in a second from this part of it on, in per cent.
 const KEPT_PERCENT: u128 = 97;
-
-/// Samples further apart than this say nothing of what was between them.
-const GAP: Nanos = Nanos::from_secs(10);
 
 /// A disk's minute, or its hour, or several.
 ///
@@ -63,7 +59,7 @@ pub struct Account {
 
 impl Account {
     /// Whether the disk asked for anything.
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waits == [0; 6]
             && self.reads.count == 0
             && self.writes.count == 0
@@ -94,10 +90,16 @@ impl Account {
         add_named(&mut self.short_neighbours, &other.short_neighbours);
     }
 
+    /// Of a disk that stood still for so long.
+    pub(crate) fn still(disk: &DiskSample, length: Nanos) -> Account {
+        let reserved = reserved(disk, length).map_or(0, milli);
+        Account { seen: length, reserved, ..Account::default() }
+    }
+
     /// Of what a disk did between two samples.
-    fn between(before: &DiskSample, now: &DiskSample) -> Account {
-        let length = now.stats.at.since(before.stats.at);
-        let (old, new) = (&before.stats, &now.stats);
+    pub(crate) fn between(before: &DiskSample, now: &DiskSample) -> Account {
+        let length = now.at().since(before.at());
+        let (old, new) = (&before.counted, &now.counted);
         let mut account = Account { seen: length, ..Account::default() };
         for (done, new, old) in [
             (&mut account.reads, &new.reads, &old.reads),
@@ -112,16 +114,11 @@ impl Account {
             stats.served.reservation_cost + stats.served.weight_cost
         };
         let received = cost(new).saturating_sub(cost(old));
-        let milli = |cost: u128| {
-            u64::try_from(cost * 1_000 / u128::from(COST_OF_ONE_IO)).unwrap_or(u64::MAX)
-        };
         account.received = milli(received);
         let waits = now.waits.since(&before.waits);
         account.waits = by_cause(&waits);
         account.neighbours = named(&waits);
-        let Some(reservation) = now.policy.reservation else { return account };
-        // Reference IOs times nanoseconds over a second, in millionths.
-        let reserved = u128::from(reservation.get()) * u128::from(length.0) / 1_000;
+        let Some(reserved) = reserved(now, length) else { return account };
         account.reserved = milli(reserved);
         let is_held = before.trouble.hold.is_some() || now.trouble.hold.is_some();
         if before.queued == 0 || now.queued == 0 || is_held {
@@ -137,6 +134,18 @@ impl Account {
         }
         account
     }
+}
+
+/// In thousandths of a reference IO, of millionths.
+fn milli(cost: u128) -> u64 {
+    u64::try_from(cost * 1_000 / u128::from(COST_OF_ONE_IO)).unwrap_or(u64::MAX)
+}
+
+/// What is reserved for a disk in so long, in millionths of a reference IO: reference IOs times
+/// nanoseconds over a second. `None` without a reservation.
+fn reserved(disk: &DiskSample, length: Nanos) -> Option<u128> {
+    let reservation = disk.policy.reservation?;
+    Some(u128::from(reservation.get()) * u128::from(length.0) / 1_000)
 }
 
 fn add(mine: &mut [u64; 6], more: &[u64; 6]) {
@@ -173,47 +182,13 @@ fn named(waits: &Waits) -> BTreeMap<Name, u64> {
 /// By the first second of each minute, since 1970.
 pub(crate) type Minutes = BTreeMap<i64, Account>;
 
-/// Keeps the accounts of all disks, a second at a time.
-#[derive(Default)]
-pub(crate) struct Accountant {
-    last: Option<Arc<Vec<DatastoreSample>>>,
-}
-
-impl Accountant {
-    /// Takes the next sample. O(disks).
-    pub fn see(
-        &mut self,
-        now: Nanos,
-        sample: &Arc<Vec<DatastoreSample>>,
-        accounts: &mut BTreeMap<Name, Minutes>,
-    ) {
-        let Some(last) = self.last.replace(sample.clone()) else { return };
-        let minute = (now.0 / 1_000_000_000 / 60 * 60).cast_signed();
-        for store in sample.iter() {
-            let Some(before) = last.iter().find(|old| old.name == store.name) else { continue };
-            let old: HashMap<&Name, &DiskSample> =
-                before.disks.iter().map(|disk| (&disk.name, disk)).collect();
-            for disk in &store.disks {
-                let Some(old) = old.get(&disk.name) else { continue };
-                let length = disk.stats.at.since(old.stats.at);
-                if length == Nanos::ZERO || length > GAP {
-                    continue;
-                }
-                let account = Account::between(old, disk);
-                if !account.is_empty() {
-                    let minutes = accounts.entry(disk.name.clone()).or_default();
-                    minutes.entry(minute).or_default().merge(&account);
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::sample;
     use super::*;
-    use headgate_model::{NeighbourWait, Sender};
+    use crate::accountant::Accountant;
+    use headgate_model::{DatastoreSample, NeighbourWait, Sender};
+    use std::sync::Arc;
 
     /// A disk with a reservation of 100 that got so much until then, and how much it has queued.
     fn disk(second: u64, got: u64, queued: u32) -> Arc<Vec<DatastoreSample>> {

@@ -21,6 +21,7 @@
 //! cannot be written; the log reports it.
 
 mod account;
+mod accountant;
 mod clock;
 mod intervals;
 mod known;
@@ -290,8 +291,8 @@ impl Samples {
     ) -> Result<BTreeMap<Name, BTreeMap<i64, Account>>, SamplesError> {
         self.writer.settle();
         let mut accounts = lock(&self.file).accounts(disk, &within, span)?;
-        let recorder = lock(&self.recorder);
-        let lately = recorder.chunk().accounts.iter();
+        let mut recorder = lock(&self.recorder);
+        let lately = recorder.accounts().iter();
         for (name, minutes) in lately.filter(|(name, _)| disk.is_none_or(|disk| disk == *name)) {
             for (&minute, account) in minutes {
                 let at = span.begin(minute);

@@ -1,4 +1,5 @@
-use super::account::{Accountant, Minutes};
+use super::account::Minutes;
+use super::accountant::Accountant;
 use super::totals::StoreHour;
 use headgate_model::Name;
 use headgate_model::{DatastoreSample, DiskSample, LimitMode, Policy};
@@ -9,7 +10,7 @@ use headgate_qos::window::Slots;
 use headgate_stats::Interval;
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,13 +154,12 @@ impl Recorder {
             else {
                 continue;
             };
-            let old: HashMap<&Name, &DiskSample> =
-                before.disks.iter().map(|disk| (&disk.name, disk)).collect();
-            let known = store.disks.iter().filter(|disk| !gone.contains(&disk.name));
+            let known = store.disks.iter().enumerate();
+            let known = known.filter(|(_, disk)| gone.is_empty() || !gone.contains(&disk.name));
             let intervals: Vec<(&DiskSample, Interval)> = known
-                .filter_map(|disk| {
-                    let old = old.get(&disk.name).filter(|old| old.stats.at < disk.stats.at)?;
-                    Some((disk, disk.stats.since(&old.stats)))
+                .filter_map(|(place, disk)| {
+                    let old = store.earlier(place, before).filter(|old| old.at() < disk.at())?;
+                    Some((disk, disk.since(old)))
                 })
                 .collect();
             let difference = store.stats.difference(&before.stats);
@@ -174,7 +174,10 @@ impl Recorder {
             for (disk, interval) in intervals {
                 let held = Held::of_disk(&interval, &limits(&disk.policy));
                 let interval = DiskInterval(WorkloadProfile::of(&interval, held));
-                self.chunk.disks.entry(disk.name.clone()).or_default().push(interval);
+                match self.chunk.disks.get_mut(&disk.name) {
+                    Some(all) => all.push(interval),
+                    None => _ = self.chunk.disks.insert(disk.name.clone(), vec![interval]),
+                }
             }
         }
         self.chunk.ended = now;
@@ -183,13 +186,20 @@ impl Recorder {
         (long && !self.chunk.is_empty()).then(|| self.take())
     }
 
-    /// The intervals that were gathered and not handed out yet.
+    /// What was gathered and not handed out yet; of accounts see [`Recorder::accounts`].
     pub fn chunk(&self) -> &Chunk {
         &self.chunk
     }
 
+    /// The accounts that were not handed out yet, up to now.
+    pub fn accounts(&mut self) -> &BTreeMap<Name, Minutes> {
+        self.accountant.settle(&mut self.chunk.accounts);
+        &self.chunk.accounts
+    }
+
     /// Hands it out.
     pub fn take(&mut self) -> Chunk {
+        self.accountant.settle(&mut self.chunk.accounts);
         let empty = Chunk { period: self.period, ended: self.chunk.ended, ..Chunk::default() };
         self.began = self.chunk.ended;
         std::mem::replace(&mut self.chunk, empty)

@@ -53,7 +53,7 @@ pub use records::{
 };
 pub use removed::{RemovedId, RemovedIdError, RemovedRecord, RemovedStep};
 pub use sample::{
-    DatastoreSample, DiskSample, FlashSample, NarrowedSample, NbdSample, StreamSample,
+    DatastoreSample, DiskSample, DiskTold, FlashSample, NarrowedSample, NbdSample, StreamSample,
 };
 pub use settled::{Ended, Noted, Settled};
 pub use stripes::{

@@ -7,8 +7,10 @@ use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::LearnedCosts;
 use headgate_qos::window::Slots;
 use headgate_qos::{LatencyStanding, Promise};
-use headgate_stats::DiskSnapshot;
-use headgate_units::{Bytes, Priority};
+use headgate_stats::{DiskSnapshot, Interval, Rates};
+use headgate_units::{Bytes, Nanos, Priority};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// A datastore and its disks at one instant, as the shard reports them.
 #[derive(Clone, Debug)]
@@ -33,6 +35,36 @@ pub struct DatastoreSample {
     pub costs: Option<LearnedCosts>,
 }
 
+impl DatastoreSample {
+    /// A disk that is at `place` in another sample: samples name disks in the same order, so it is
+    /// there or, when others have come or gone, close by. O(1) then, else O(disks).
+    pub fn disk_near(&self, name: &Name, place: usize) -> Option<&DiskSample> {
+        let (before, from) = self.disks.split_at(place.min(self.disks.len()));
+        let (mut before, mut from) = (before.iter().rev(), from.iter());
+        loop {
+            let near = [from.next(), before.next()];
+            if near.iter().all(Option::is_none) {
+                return None;
+            }
+            if let Some(found) = near.into_iter().flatten().find(|disk| disk.name == *name) {
+                return Some(found);
+            }
+        }
+    }
+
+    /// The earlier sample of the disk at `place`, in an earlier sample of the datastore. As
+    /// [`DatastoreSample::disk_near`], and without a look at a disk that stood still.
+    pub fn earlier<'a>(
+        &self,
+        place: usize,
+        earlier: &'a DatastoreSample,
+    ) -> Option<&'a DiskSample> {
+        let disk = self.disks.get(place)?;
+        let there = earlier.disks.get(place).filter(|old| disk.stood_still_since(old));
+        there.or_else(|| earlier.disk_near(&disk.name, place))
+    }
+}
+
 /// A window that is narrowed for a reservation or a latency target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NarrowedSample {
@@ -46,9 +78,17 @@ pub struct NarrowedSample {
     pub now: u64,
 }
 
-/// A disk at one instant, as the shard reports it.
+/// A disk at one instant, as the shard reports it. Samples of a disk to which nothing happens share
+/// what is told of it, so that a host may have thousands of idle disks.
 #[derive(Clone, Debug)]
 pub struct DiskSample {
+    at: Nanos,
+    told: Arc<DiskTold>,
+}
+
+/// What is told of a disk.
+#[derive(Clone, Debug)]
+pub struct DiskTold {
     /// Its name.
     pub name: Name,
     /// The policy in force.
@@ -72,8 +112,9 @@ pub struct DiskSample {
     pub clients: usize,
     /// Of a remote disk: its connection to the server.
     pub remote: Option<Connection>,
-    /// Counters since it was opened.
-    pub stats: DiskSnapshot,
+    /// Counters since it was opened. Their time is when they were read, which is before the
+    /// sample's where the disk stands still: [`DiskSample::at`] is the sample's.
+    pub counted: Arc<DiskSnapshot>,
     /// What its requests waited for since it was opened.
     pub waits: Waits,
     /// What it has seen of its storage's trouble.
@@ -84,9 +125,71 @@ pub struct DiskSample {
 
 impl DiskSample {
     /// A disk that did so much for its one client, with nothing under way now: no streams, no
-    /// server, no flash drive.
-    pub fn new(name: Name, policy: Policy, stats: DiskSnapshot) -> DiskSample {
-        DiskSample {
+    /// server, no flash drive. It is of the time of its counters.
+    pub fn new(name: Name, policy: Policy, counted: DiskSnapshot) -> DiskSample {
+        DiskSample::told(counted.at, Arc::new(DiskTold::new(name, policy, Arc::new(counted))))
+    }
+
+    /// What was told of a disk holds at this instant, on `CLOCK_MONOTONIC`.
+    pub fn told(at: Nanos, told: Arc<DiskTold>) -> DiskSample {
+        DiskSample { at, told }
+    }
+
+    /// The same is told at another instant.
+    pub fn set_at(&mut self, at: Nanos) {
+        self.at = at;
+    }
+
+    /// When it was so, on `CLOCK_MONOTONIC`.
+    pub fn at(&self) -> Nanos {
+        self.at
+    }
+
+    /// Whether nothing has happened to the disk since an earlier sample of it. O(1). `false` also
+    /// where nobody knows.
+    pub fn stood_still_since(&self, earlier: &DiskSample) -> bool {
+        Arc::ptr_eq(&self.told, &earlier.told)
+    }
+
+    /// What happened since an earlier sample of it. O(buckets), and O(1) for a disk that stood
+    /// still.
+    pub fn since(&self, earlier: &DiskSample) -> Interval {
+        let length = self.at.since(earlier.at);
+        if self.stood_still_since(earlier) {
+            return Interval::still(length);
+        }
+        self.counted.since_over(&earlier.counted, length)
+    }
+
+    /// The same without what needs histograms. O(1).
+    pub fn rates_since(&self, earlier: &DiskSample) -> Rates {
+        let length = self.at.since(earlier.at);
+        if self.stood_still_since(earlier) {
+            return Rates::still(length);
+        }
+        self.counted.rates_over(&earlier.counted, length)
+    }
+}
+
+impl Deref for DiskSample {
+    type Target = DiskTold;
+
+    fn deref(&self) -> &DiskTold {
+        &self.told
+    }
+}
+
+/// What is changed is no longer shared with other samples.
+impl DerefMut for DiskSample {
+    fn deref_mut(&mut self) -> &mut DiskTold {
+        Arc::make_mut(&mut self.told)
+    }
+}
+
+impl DiskTold {
+    /// See [`DiskSample::new`].
+    pub fn new(name: Name, policy: Policy, counted: Arc<DiskSnapshot>) -> DiskTold {
+        DiskTold {
             name,
             policy,
             priorities: PriorityRecord::unset(),
@@ -98,7 +201,7 @@ impl DiskSample {
             latency: None,
             clients: 1,
             remote: None,
-            stats,
+            counted,
             waits: Waits::default(),
             trouble: TroubleSample::default(),
             flash: None,

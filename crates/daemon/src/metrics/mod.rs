@@ -150,12 +150,11 @@ impl Scrape {
             let datastore = ("datastore", store.name.to_string());
             match of {
                 Of::Datastore => all.push((vec![datastore], &store.stats)),
-                Of::Disk => all.extend(
-                    store
-                        .disks
-                        .iter()
-                        .map(|d| (vec![datastore.clone(), ("disk", d.name.to_string())], &d.stats)),
-                ),
+                Of::Disk => {
+                    all.extend(store.disks.iter().map(|d| {
+                        (vec![datastore.clone(), ("disk", d.name.to_string())], &*d.counted)
+                    }))
+                }
             }
         }
         all

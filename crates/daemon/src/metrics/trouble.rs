@@ -26,14 +26,14 @@ impl Scrape {
         out.gauges("disk_held_requests", "Requests held until the storage takes them", &held)?;
         let since = |d: &DiskSample| {
             let since = d.trouble.hold.as_ref()?.since;
-            Some(d.stats.at.since(since).as_secs_f64())
+            Some(d.at().since(since).as_secs_f64())
         };
         let seconds = all(&|d| since(d).unwrap_or(0.0));
         let help = "For how long the disk has held requests; 0 while it holds none";
         out.gauges("disk_held_seconds", help, &seconds)?;
         let holds = all(&|d| d.trouble.holds as f64);
         out.counters("disk_holds", "How often the disk began to hold requests", &holds)?;
-        let failing = all(&|d| f64::from(u8::from(d.trouble.failing(d.stats.at).is_some())));
+        let failing = all(&|d| f64::from(u8::from(d.trouble.failing(d.at()).is_some())));
         let help = "1 when the storage failed a request within the last 10 s";
         out.gauges("disk_storage_failing", help, &failing)
     }

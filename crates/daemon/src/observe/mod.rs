@@ -12,7 +12,7 @@ use headgate_control::{Control, GroupsOfMachines};
 use headgate_events::{Condition, ConditionKind, Conditions, Subject};
 use headgate_model::Name;
 use headgate_model::{DatastoreSample, DiskSample, Scheduler, StreamSample};
-use headgate_stats::{DirectionSnapshot, DiskSnapshot, HistogramSnapshot};
+use headgate_stats::{DirectionSnapshot, DiskSnapshot, HistogramSnapshot, Rates};
 use headgate_units::Nanos;
 use span::{Span, disk};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -163,6 +163,10 @@ fn missed(history: &[Arc<Sample>]) -> Vec<Condition> {
     let mut found = Vec::new();
     let Some(last) = history.last() else { return found };
     for store in last.iter() {
+        // Most have nothing queued.
+        if store.queued == 0 {
+            continue;
+        }
         let Some(span) = Span::of(history, &store.name) else { continue };
         for disk in span.disks().filter(|disk| disk.now.queued > 0) {
             let Some(reservation) = disk.now.policy.reservation else { continue };
@@ -197,8 +201,7 @@ fn both(
     Some(LatencyMicros { p50: micros(500)?, p99: micros(990)? })
 }
 
-fn load(before: &DiskSnapshot, after: &DiskSnapshot) -> Load {
-    let rates = after.rates_since(before);
+fn load(rates: Rates, before: &DiskSnapshot, after: &DiskSnapshot) -> Load {
     Load {
         iops: rates.iops,
         normalised_iops: rates.normalised_iops,
@@ -214,7 +217,7 @@ fn load(before: &DiskSnapshot, after: &DiskSnapshot) -> Load {
 /// What each priority did between two samples: those with the most, at most [`STREAMS`], the
 /// highest priority first.
 fn streams(before: &DiskSample, now: &DiskSample) -> Vec<TopStream> {
-    let seconds = now.stats.at.since(before.stats.at).0 as f64 / 1e9;
+    let seconds = now.at().since(before.at()).0 as f64 / 1e9;
     let moved = |now: &StreamSample| {
         let old = before.streams.iter().find(|old| old.priority == now.priority);
         let ios = now.ios.saturating_sub(old.map_or(0, |old| old.ios));
@@ -238,7 +241,7 @@ fn streams(before: &DiskSample, now: &DiskSample) -> Vec<TopStream> {
 
 /// What a disk waited for between two samples.
 fn blame(before: &DiskSample, now: &DiskSample) -> Option<Blame> {
-    let seconds = now.stats.at.since(before.stats.at).as_secs_f64();
+    let seconds = now.at().since(before.at()).as_secs_f64();
     Blame::of(seconds, &now.waits.since(&before.waits))
 }
 
@@ -270,12 +273,12 @@ fn view_disk<'a>(info: &Disk, span: Option<&'a Span<'a>>, due: &BTreeMap<&Name, 
     view.latency = now.latency.map(Into::into);
     (view.queued, view.in_flight) = (u64::from(now.queued), u64::from(now.in_flight));
     if let Some(before) = disk.before() {
-        view.load = load(&before.stats, &now.stats);
+        view.load = load(now.rates_since(before), &before.counted, &now.counted);
         view.streams = streams(before, now);
     }
     let Some(oldest) = disk.oldest() else { return view };
     view.blame = blame(oldest, now);
-    let rates = now.stats.rates_since(&oldest.stats);
+    let rates = now.rates_since(oldest);
     if let Some(reservation) = policy.reservation {
         view.reservation_achieved = Some(rates.achieved_reservation(reservation));
         view.reservation_missed = disk.missed(reservation).is_some();
@@ -340,7 +343,10 @@ fn view(
             overbooked_iops: info.overbooked_iops,
             load: span
                 .as_ref()
-                .map(|span| load(&span.before.stats, &span.now.stats))
+                .map(|span| {
+                    let (before, now) = (&span.before.stats, &span.now.stats);
+                    load(now.rates_since(before), before, now)
+                })
                 .unwrap_or_default(),
             disks: on_it.map(|disk| view_disk(disk, span.as_ref(), &due)).collect(),
         });
@@ -366,12 +372,9 @@ mod tests {
             stats.on_complete(at + Nanos(gap), Op::Read, Bytes(4096), latency, Outcome::Done);
         }
         let stats = stats.snapshot(Nanos::from_secs(second));
-        let disk = DiskSample {
-            streams: (1..=20).map(|priority| stream(priority, second)).collect(),
-            in_flight: 1,
-            queued,
-            ..DiskSample::new("d".parse().unwrap(), policy(), stats.clone())
-        };
+        let mut disk = DiskSample::new("d".parse().unwrap(), policy(), stats.clone());
+        disk.streams = (1..=20).map(|priority| stream(priority, second)).collect();
+        (disk.in_flight, disk.queued) = (1, queued);
         let name = "ds".parse().unwrap();
         vec![DatastoreSample {
             name,

@@ -13,23 +13,7 @@ fn store<'a>(sample: &'a Sample, name: &Name) -> Option<&'a DatastoreSample> {
 
 /// A disk of a sample. O(disks).
 pub(super) fn disk<'a>(store: &'a DatastoreSample, name: &Name) -> Option<&'a DiskSample> {
-    disk_near(store, name, 0)
-}
-
-/// A disk of a sample that is at `place` in another one: samples name disks in the same order, so
-/// it is there or, when others have come or gone, close by. O(1) then, else O(disks).
-fn disk_near<'a>(store: &'a DatastoreSample, name: &Name, place: usize) -> Option<&'a DiskSample> {
-    let (before, from) = store.disks.split_at(place.min(store.disks.len()));
-    let (mut before, mut from) = (before.iter().rev(), from.iter());
-    loop {
-        let near = [from.next(), before.next()];
-        if near.iter().all(Option::is_none) {
-            return None;
-        }
-        if let Some(found) = near.into_iter().flatten().find(|disk| disk.name == *name) {
-            return Some(found);
-        }
-    }
+    store.disk_near(name, 0)
 }
 
 /// The samples of one datastore that a view is made of.
@@ -86,12 +70,12 @@ impl<'a> Span<'a> {
 
 impl<'a> DiskSpan<'a> {
     fn in_sample(self, store: &'a DatastoreSample) -> Option<&'a DiskSample> {
-        disk_near(store, &self.now.name, self.place)
+        self.span.now.earlier(self.place, store)
     }
 
     /// The disk where the judgement of promises starts, if that is before now.
     pub fn oldest(self) -> Option<&'a DiskSample> {
-        self.in_sample(self.span.oldest).filter(|old| old.stats.at < self.now.stats.at)
+        self.in_sample(self.span.oldest).filter(|old| old.at() < self.now.at())
     }
 
     /// The disk where the loads start.
@@ -102,7 +86,7 @@ impl<'a> DiskSpan<'a> {
     /// Whether it had requests.
     pub fn is_busy(self) -> bool {
         let old = self.in_sample(self.span.oldest);
-        old.is_some_and(|old| self.now.stats.rates_since(&old.stats).outstanding > 0.0)
+        old.is_some_and(|old| self.now.rates_since(old).outstanding > 0.0)
     }
 
     /// What it got, in normalised IOs per second, if its requests waited and that was less than was
@@ -115,7 +99,7 @@ impl<'a> DiskSpan<'a> {
         let mut samples = self.span.all.iter().rev();
         let waited = samples.all(|store| self.in_sample(store).is_some_and(|disk| disk.queued > 0));
         let old = self.oldest().filter(|_| waited)?;
-        let got = self.now.stats.rates_since(&old.stats).normalised_iops;
+        let got = self.now.rates_since(old).normalised_iops;
         let held = got * 100.0 >= (reservation.get() * HELD_PERCENT) as f64;
         (!held).then_some(got)
     }
@@ -169,7 +153,7 @@ mod tests {
                 prop_assert_eq!(disk.oldest().is_some(), old.contains(&number));
                 if let Some(before) = disk.oldest() {
                     prop_assert_eq!(&before.name, &name);
-                    let waiting = disk.now.stats.rates_since(&before.stats).outstanding;
+                    let waiting = disk.now.rates_since(before).outstanding;
                     prop_assert_eq!(waiting, f64::from(number));
                 }
             }

@@ -15,7 +15,7 @@ use crate::kernel::ring::PORTS_MAX;
 use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
 use crate::request::{DiskInfo, Writes};
-use crate::snapshot::{DatastoreSnapshot, DiskSnapshot, DiskUsage, NarrowedWindow};
+use crate::snapshot::DiskUsage;
 use crate::tables::disk::{ShardDisk, Successor};
 use crate::tables::lane::Queues;
 use crate::tables::port::{PortState, Sender};
@@ -25,7 +25,7 @@ use crate::trouble::TroublePolicy;
 use headgate_devices::Layers;
 use headgate_devices::layer::TracePart;
 use headgate_qos::window::{LatencyMeter, Observation, Slots};
-use headgate_qos::{Adjustment, Gate, LatencyStanding, Narrow, Policy};
+use headgate_qos::{Adjustment, Gate, Narrow, Policy};
 use headgate_stats::DiskStats;
 use std::sync::Arc;
 
@@ -415,113 +415,5 @@ impl Shard {
     /// Whether disks are open.
     pub(crate) fn has_disks(&self) -> bool {
         !self.core.ctx.tables.disks.is_empty()
-    }
-
-    /// The datastores, without their disks.
-    pub(crate) fn snapshot_datastores(&self) -> Vec<(usize, DatastoreSnapshot)> {
-        let now = crate::clock::now();
-        let snapshot = |store: &Datastore| DatastoreSnapshot {
-            name: store.name.clone(),
-            window: store.gate.window(),
-            narrowed: self.narrowed(store),
-            in_flight: store.gate.in_flight(),
-            queued: store.gate.queued(),
-            at: now,
-            stats: headgate_stats::DiskSnapshot { at: now, ..store.closed.clone() },
-            disks: Vec::new(),
-            flash: store.backend.flash_drive(),
-            costs: store.gate.learned_costs(),
-        };
-        let stores = self.core.datastores.iter();
-        let told = stores.filter(|(_, store)| !matches!(store.backend, Backend::Moving(_)));
-        told.map(|(key, store)| (key, snapshot(store))).collect()
-    }
-
-    /// How a datastore's window is narrowed, while it is.
-    fn narrowed(&self, store: &Datastore) -> Option<NarrowedWindow> {
-        let narrowed = store.gate.narrowed()?;
-        let mut disks = self.core.ctx.tables.disks.iter();
-        let (_, disk) = disks.find(|(_, disk)| disk.queues.clients == narrowed.disk)?;
-        Some(NarrowedWindow {
-            disk: disk.info.name.clone(),
-            promise: narrowed.promise,
-            before: narrowed.before,
-            now: narrowed.now,
-        })
-    }
-
-    fn needed_depth(&self, disk: &ShardDisk) -> Option<u32> {
-        let store = self.core.datastores.get(disk.datastore)?;
-        store.gate.needed_depth(self.core.ctx.now, disk.queues.clients)
-    }
-
-    fn latency(&self, disk: &ShardDisk) -> Option<LatencyStanding> {
-        self.core.datastores.get(disk.datastore)?.gate.latency(disk.queues.clients)
-    }
-
-    /// How many disks were closed so far: what was read of the others in between does not go
-    /// together if it changes.
-    pub(crate) fn closures(&self) -> u64 {
-        self.core.datastores.iter().map(|(_, store)| store.closures).sum()
-    }
-
-    /// Up to `most` disks from number `from` on, each with its datastore, and where to go on.
-    pub(crate) fn snapshot_disks(
-        &mut self,
-        from: usize,
-        most: usize,
-    ) -> (Vec<(usize, DiskSnapshot)>, Option<usize>) {
-        let now = crate::clock::now();
-        let (mut found, mut next) = (Vec::new(), None);
-        let disks = &self.core.ctx.tables.disks;
-        for key in from..disks.capacity() {
-            let Some(disk) = disks.get(key).filter(|disk| !disk.storage.is_front()) else {
-                continue;
-            };
-            if found.len() == most {
-                next = Some(key);
-                break;
-            }
-            let home = self.core.ctx.tables.disks.get(self.core.home_of(key)).unwrap_or(disk);
-            let clients = if disk.moving.is_some() { home } else { disk };
-            let queued = disk.queue_slots.queued().saturating_sub(disk.trouble.waiting());
-            let at_front = if home.storage.is_front() { home.queue_slots.queued() } else { 0 };
-            let snapshot = DiskSnapshot {
-                key,
-                name: disk.info.name.clone(),
-                size: headgate_units::Bytes(disk.info.size),
-                block_size: disk.info.block_size,
-                topology: disk.info.topology,
-                access: disk.access,
-                policy: disk.policy,
-                priorities: disk.priorities,
-                streams: disk.streams.snapshot(),
-                queued: queued + at_front,
-                in_flight: disk.in_flight,
-                needed_depth: self.needed_depth(disk),
-                latency: self.latency(disk),
-                ports: clients.ports.len(),
-                remote: disk
-                    .storage
-                    .remote()
-                    .and_then(|remote| self.core.ctx.links.snapshot(remote)),
-                stats: disk.stats.snapshot(now),
-                queues: [Some(disk.queues.clients), disk.queues.copy],
-                waits: None,
-                neighbours: Vec::new(),
-                trouble: disk.trouble.snapshot(),
-                flash: self
-                    .core
-                    .datastores
-                    .get(disk.datastore)
-                    .and_then(|store| store.backend.flash(key as u32)),
-            };
-            found.push((disk.datastore, snapshot));
-        }
-        for (store, disk) in &mut found {
-            let store = self.core.datastores.get_mut(*store);
-            disk.waits = disk.queues[0].zip(store).and_then(|(q, s)| s.gate.wait_times(now, q));
-        }
-        (found, next)
     }
 }

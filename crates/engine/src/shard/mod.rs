@@ -31,6 +31,7 @@ mod ports;
 #[cfg(test)]
 mod ranges;
 pub(crate) mod resizing;
+pub(crate) mod telling;
 #[cfg(test)]
 mod testing;
 pub(crate) mod waiting;
@@ -49,6 +50,7 @@ use crate::port::{Port, PortEvent};
 use crate::pulse::{Activity, Pulse};
 use crate::sole_client::SoleClient;
 use crate::tables::Tables;
+use crate::tables::disks::Disks;
 use crate::tables::port::Sender;
 use crate::tables::slots::Slots;
 use datastore::Ended;
@@ -109,7 +111,7 @@ impl Shard {
                 now: clock::now(),
                 tables: Tables {
                     slots: Slots::default(),
-                    disks: Slab::new(),
+                    disks: Disks::new(),
                     ports: Slab::new(),
                     completed: Vec::new(),
                     granted: Vec::new(),

@@ -7,6 +7,7 @@ use crate::priorities::Priorities;
 use crate::request::{Access, DiskInfo, Request};
 use crate::tables::Tables;
 use crate::tables::disk::ShardDisk;
+use crate::tables::disks::Disks;
 use crate::tables::lane::Queues;
 use crate::tables::port::{PortState, Sender};
 use crate::tables::queue_slots::QueueSlots;
@@ -50,7 +51,7 @@ impl Rig {
             },
             tables: Tables {
                 slots: Slots::default(),
-                disks: Slab::new(),
+                disks: Disks::new(),
                 ports: Slab::new(),
                 completed: Vec::new(),
                 granted: Vec::new(),

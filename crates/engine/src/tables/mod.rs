@@ -6,6 +6,7 @@
 pub(crate) mod block_locks;
 pub(crate) mod crossing;
 pub(crate) mod disk;
+pub(crate) mod disks;
 pub(crate) mod lane;
 pub(crate) mod lateness;
 pub(crate) mod machine;
@@ -17,7 +18,7 @@ pub(crate) mod slots;
 pub(crate) mod streams;
 pub(crate) mod trouble;
 
-use disk::ShardDisk;
+use disks::Disks;
 use port::PortState;
 use slab::Slab;
 use slots::Slots;
@@ -28,7 +29,7 @@ pub(crate) struct Tables {
     /// Requests under way.
     pub slots: Slots,
     /// Open disks.
-    pub disks: Slab<ShardDisk>,
+    pub disks: Disks,
     /// Attached ports.
     pub ports: Slab<PortState>,
     /// Requests that have ended and whose ports do not know yet.

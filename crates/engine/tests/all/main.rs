@@ -18,5 +18,6 @@ mod resize;
 mod settled;
 mod stalls;
 mod statuses;
+mod still;
 mod stripes;
 mod support;

@@ -79,7 +79,7 @@ fn calls_of_a_shard_that_stands_still_fail_and_are_not_done_later() {
         .unwrap()
         .into_iter()
         .flat_map(|(_, store)| store.disks)
-        .map(|disk| disk.name)
+        .map(|disk| disk.name.clone())
         .collect();
     assert_eq!(names, ["bad", "good"], "what failed was done all the same");
     engine.shutdown(Duration::from_millis(10)).unwrap();

@@ -60,7 +60,7 @@ impl Bench {
     pub fn remote(&self) -> RemoteSnapshot {
         let all = self.engine.snapshot().unwrap();
         let (_, store) = all.into_iter().find(|(id, _)| *id == self.datastore).unwrap();
-        store.disks.into_iter().next().unwrap().remote.unwrap()
+        store.disks.into_iter().next().unwrap().remote.clone().unwrap()
     }
 
     pub fn wait_for(&self, what: &str, is_it: impl Fn(&RemoteSnapshot) -> bool) {
