@@ -130,7 +130,7 @@ impl<R> Requests<R> {
     ///
     /// # Panics
     /// With 2^32 - 1 requests queued, which no memory holds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, chain: &mut Chain, queued: Queued, request: R) {
         let start = Start::new(queued.position, queued.direction, queued.given);
         let slot = Slot { request: Some(request), start, next: NIL, next_size: QueuedSize::NONE };

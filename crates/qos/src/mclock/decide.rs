@@ -219,7 +219,7 @@ impl<R> MClock<R> {
                     tag.advance(time_amount(cost));
                 }
                 self.forget_lag(slot);
-                self.forget_service(slot, self.lead_in_pauses(slot, now));
+                self.forget_service_in_pauses(slot, now);
             }
             Phase::Weight => {
                 disk.by_weight += 1;

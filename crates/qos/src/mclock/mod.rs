@@ -482,6 +482,7 @@ impl<R> Scheduler<R> for MClock<R> {
         Ok(taken)
     }
 
+    #[inline(always)]
     fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>> {
         let slot = match self.slot(disk) {
             Ok(slot) => slot,

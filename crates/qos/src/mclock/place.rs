@@ -19,7 +19,7 @@ const SLACKS: u64 = 4;
 
 impl<R> MClock<R> {
     /// Queues a request of a disk behind the others of its stream.
-    #[inline]
+    #[inline(always)]
     pub(super) fn queue(&mut self, slot: usize, queued: Queued, request: R, now: u64) {
         let disk = &mut self.disks[slot];
         if queued.given.bits() == disk.label || self.tagging == Tagging::Ignored {
@@ -67,6 +67,25 @@ impl<R> MClock<R> {
         }
         self.forget_credit(slot, patience);
         self.delivered.begin(now);
+        if self.disks[slot].state != State::Pending {
+            self.take_due_place(slot, now, patience);
+        }
+        let disk = &mut self.disks[slot];
+        disk.state = State::Ready;
+        self.shares.enter(
+            disk.class(),
+            disk.seat,
+            self.virtual_time.full(disk.share.at),
+            slot as u32,
+        );
+    }
+
+    /// Puts a disk into the order of reservations, if it has one: as late as it may be.
+    #[inline]
+    fn take_due_place(&mut self, slot: usize, now: u64, patience: Patience) {
+        if self.disks[slot].reservation.is_none() {
+            return;
+        }
         let bound = match patience {
             _ if self.has_new_reservation(slot) => self.newcomers_lateness(now),
             Patience::Asked => self.newcomers_lateness(now).max(self.config.anticipation.0),
@@ -75,26 +94,14 @@ impl<R> MClock<R> {
             Patience::HeldBack => self.lateness_beside_limit(slot, now),
             Patience::Unbroken => self.debt_bound_of(slot, now),
         };
+        let latest = now - bound;
+        let due = self.reservations.first().map_or(latest, |(tag, _)| tag as u64 + self.forgiven);
         let disk = &mut self.disks[slot];
-        match &mut disk.reservation {
-            None => {}
-            Some(_) if disk.state == State::Pending => {}
-            Some(reservation) => {
-                let latest = now - bound;
-                let due =
-                    self.reservations.first().map_or(latest, |(tag, _)| tag as u64 + self.forgiven);
-                reservation.raise_to(due.min(latest));
-                reservation.at -= self.forgiven;
-                self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
-            }
+        if let Some(reservation) = &mut disk.reservation {
+            reservation.raise_to(due.min(latest));
+            reservation.at -= self.forgiven;
+            self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
         }
-        disk.state = State::Ready;
-        self.shares.enter(
-            disk.class(),
-            disk.seat,
-            self.virtual_time.full(disk.share.at),
-            slot as u32,
-        );
     }
 
     /// Whether a disk with nothing queued had requests in flight until just now. Disks that are
@@ -339,6 +346,20 @@ impl<R> MClock<R> {
         let v = self.virtual_time.at();
         let tag = &mut self.disks[slot].share;
         tag.lower_to(v.wrapping_add(tag.spacing(share_amount(ahead))));
+    }
+
+    /// The same for a disk that is served by its reservation. Most are not even the lead ahead:
+    /// then nobody asks what pauses add to it.
+    #[inline]
+    pub(super) fn forget_service_in_pauses(&mut self, slot: usize, now: u64) {
+        if !self.competes_across(slot) {
+            let tag = &self.disks[slot].share;
+            let lead = tag.spacing(share_amount(self.lead_of(slot)));
+            if !before(self.virtual_time.at().wrapping_add(lead), tag.at) {
+                return;
+            }
+        }
+        self.forget_service(slot, self.lead_in_pauses(slot, now));
     }
 
     /// The upper bound of the share tag of a disk that is served by its reservation: the lead, or
