@@ -2,9 +2,9 @@
 
 use crate::announced::AnnouncedPolicies;
 use crate::engine_parts::{Copies, LOCK_PATIENCE, Moves, Store, StoreKind, failed, image_failed};
-use crate::engine_samples::Told;
 use crate::exports::Exports;
 use crate::machines::Machines;
+use crate::told::Told;
 use crate::translate;
 use headgate_access::Access;
 use headgate_control::attach::{NbdTcp, Security};

@@ -19,5 +19,6 @@ pub mod metrics;
 pub mod observe;
 pub mod serve;
 mod shares;
+mod told;
 mod translate;
 mod trouble_log;
