@@ -153,12 +153,19 @@ impl SpindleArray {
         }
     }
 
+    #[inline]
     fn advance(&mut self, now: Nanos) {
+        if self.agenda.is_due(now) {
+            self.handle_due(now);
+        }
+        self.seen = self.seen.max(now);
+    }
+
+    fn handle_due(&mut self, now: Nanos) {
         while let Some((at, event)) = self.agenda.take_due(now) {
             self.seen = at;
             self.handle(event);
         }
-        self.seen = self.seen.max(now);
     }
 
     fn handle(&mut self, event: Event) {
@@ -173,6 +180,15 @@ impl SpindleArray {
                 self.ripe_planned = None;
                 self.write_back();
             }
+        }
+    }
+
+    /// The time inside.
+    #[inline]
+    fn inside(&self, now: Nanos) -> Nanos {
+        match self.slowdown {
+            1 => now,
+            slowdown => Nanos(now.0 / slowdown),
         }
     }
 
@@ -396,8 +412,11 @@ impl SpindleArray {
 
 impl DeviceModel for SpindleArray {
     fn submit(&mut self, now: Nanos, id: u64, io: DeviceIo) {
-        self.advance(Nanos(now.0 / self.slowdown));
-        let start = io.offset % self.capacity;
+        self.advance(self.inside(now));
+        let start = match io.offset < self.capacity {
+            true => io.offset,
+            false => io.offset % self.capacity,
+        };
         let end = start.saturating_add(io.bytes.0).min(self.capacity);
         let request = self.requests.insert(Request { id, kind: io.kind, start, end, jobs_left: 0 });
         match io.kind {
@@ -418,7 +437,7 @@ impl DeviceModel for SpindleArray {
     }
 
     fn poll(&mut self, now: Nanos) -> Option<u64> {
-        self.advance(Nanos(now.0 / self.slowdown));
+        self.advance(self.inside(now));
         self.done.pop_front().map(|(_, id)| id)
     }
 

@@ -1,3 +1,4 @@
+use super::divisor::Divisor;
 use super::mechanics::{Mechanics, Sector, Stance};
 use super::spec::{Ageing, DiskKind};
 use crate::rng::SplitMix64;
@@ -58,6 +59,8 @@ pub(super) struct Spindle {
     /// Requests that the elevator chooses among: what a disk's command queue holds.
     choice: usize,
     ageing: Ageing,
+    /// The time of [`Ageing::Time`].
+    patience: Divisor,
     /// The platter's angle at time zero.
     phase: u64,
     /// Past the last byte transferred.
@@ -81,6 +84,10 @@ impl Spindle {
             mechanics,
             choice: choice as usize,
             ageing,
+            patience: match ageing {
+                Ageing::Passes => Divisor::new(1),
+                Ageing::Time(time) => Divisor::new(time.0),
+            },
             phase: random.below(mechanics.rotation()),
             head: random.below(span),
             busy: None,
@@ -95,11 +102,11 @@ impl Spindle {
             Ageing::Passes => 0,
             // What came later by `time` starts with the longest positioning there is.
             Ageing::Time(time) => {
-                let (longest, time) = (self.mechanics.longest(), time.0.max(1));
+                let longest = self.mechanics.longest();
                 match now.0.checked_mul(longest) {
-                    Some(product) => u128::from(product / time),
+                    Some(product) => u128::from(self.patience.div(product)),
                     // After ten minutes and more.
-                    None => u128::from(now.0) * u128::from(longest) / u128::from(time),
+                    None => u128::from(now.0) * u128::from(longest) / u128::from(time.0.max(1)),
                 }
             }
         };
