@@ -87,24 +87,23 @@ impl<E: Copy> Queue<E> {
     /// The next event, if it happens before `end`.
     #[inline]
     pub(crate) fn pop_before(&mut self, end: Nanos) -> Option<(Nanos, E)> {
-        let mut first =
-            self.heap.peek().map_or((u64::MAX, u64::MAX), |Reverse(next)| (next.at, next.order));
+        let mut first = self.heap.peek().map_or(u128::MAX, |Reverse(next)| next.key());
         let mut from = From::Heap;
         for (index, (_, lane)) in self.lanes.iter().enumerate() {
             if let Some(next) = lane.front()
-                && (next.at, next.order) < first
+                && next.key() < first
             {
-                first = (next.at, next.order);
+                first = next.key();
                 from = From::Lane(index);
             }
         }
         if let Some(soon) = &self.soon
-            && (soon.at, soon.order) < first
+            && soon.key() < first
         {
-            first = (soon.at, soon.order);
+            first = soon.key();
             from = From::Soon;
         }
-        if first.0 >= end.0 {
+        if (first >> 64) as u64 >= end.0 {
             return None;
         }
         let entry = match from {
@@ -123,9 +122,17 @@ enum From {
     Heap,
 }
 
+impl<E> Entry<E> {
+    /// One comparison, which processors do without a branch.
+    #[inline]
+    fn key(&self) -> u128 {
+        u128::from(self.at) << 64 | u128::from(self.order)
+    }
+}
+
 impl<E> PartialEq for Entry<E> {
     fn eq(&self, other: &Entry<E>) -> bool {
-        (self.at, self.order) == (other.at, other.order)
+        self.key() == other.key()
     }
 }
 
@@ -140,7 +147,7 @@ impl<E> PartialOrd for Entry<E> {
 impl<E> Ord for Entry<E> {
     #[inline]
     fn cmp(&self, other: &Entry<E>) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
+        self.key().cmp(&other.key())
     }
 }
 
