@@ -64,6 +64,7 @@ impl fmt::Display for SchedulerKind {
 /// A scheduler chosen at run time.
 // Sizes differ by a few hundred bytes and there is one per datastore: a box would cost an
 // indirection per call.
+#[derive(Clone)]
 #[allow(clippy::large_enum_variant)]
 pub enum AnyScheduler<R> {
     /// Reservations, limits, shares.

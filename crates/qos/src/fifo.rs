@@ -13,6 +13,7 @@ use headgate_units::Nanos;
 
 /// Arrival order over all disks: what a host without control does. Policies and priorities are kept
 /// and not enforced.
+#[derive(Clone)]
 pub struct Fifo<R> {
     charging: Charging,
     disks: Vec<FifoDisk>,
@@ -20,6 +21,7 @@ pub struct Fifo<R> {
     queue: VecDeque<Waiting<R>>,
 }
 
+#[derive(Clone)]
 struct Waiting<R> {
     slot: u32,
     size: QueuedSize,
@@ -27,6 +29,7 @@ struct Waiting<R> {
     request: R,
 }
 
+#[derive(Clone)]
 struct FifoDisk {
     generation: u32,
     registered: Option<Policy>,

@@ -54,6 +54,7 @@ use headgate_units::{Bytes, Nanos};
 /// [`enqueue`](Gate::enqueue) are O(log n) in the disks with queued requests, and
 /// [`complete`](Gate::complete), [`measure`](Gate::measure) and [`set_window`](Gate::set_window)
 /// O(1).
+#[derive(Clone)]
 pub struct Gate<R> {
     scheduler: AnyScheduler<R>,
     pacer: Pacer,

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 const NIL: u32 = u32::MAX;
 
+#[derive(Clone)]
 struct Slot<R> {
     request: Option<R>,
     start: Start,
@@ -109,6 +110,7 @@ impl Chain {
 }
 
 /// The slab.
+#[derive(Clone)]
 pub(crate) struct Requests<R> {
     slots: Vec<Slot<R>>,
     /// Head of the chain of free slots, last freed first.

@@ -17,6 +17,7 @@ use headgate_units::Nanos;
 /// That is mClock's share clock without reservations, limits and burst credit, and is what runs
 /// here: the baseline differs from the product in its policy alone. Applications' priorities are
 /// reported and not enforced.
+#[derive(Clone)]
 pub struct Sfq<R> {
     inner: MClock<R>,
     /// By slot, as given: policies are reported even where they are not enforced.

@@ -63,6 +63,7 @@ impl Family {
 
 /// See the module documentation. Every operation is O(log n) in the highest seat taken since the
 /// last [`Tournament::reset`].
+#[derive(Clone)]
 pub(crate) struct Tournament {
     /// Families from the final down: those that play for the places of family f are `4f + 1 ..= 4f
     /// + 4`.

@@ -23,6 +23,7 @@ pub(super) struct Clocks {
 const NONE: u32 = u32::MAX;
 
 /// One disk, or a slot without: what each event reads and writes. Two cache lines.
+#[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Entry {
     /// Of the disk that has the slot.
@@ -56,7 +57,7 @@ pub(super) struct Sums {
 }
 
 /// One disk's times since it was registered, in request-nanoseconds.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Record {
     times: WaitTimes,
     neighbours: Neighbours,

@@ -5,7 +5,7 @@ use core::cmp::Reverse;
 use headgate_units::Nanos;
 
 /// Instants, the earliest first, each with a disk's slot.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Ends(BinaryHeap<Reverse<(Nanos, u32)>>);
 
 impl Ends {

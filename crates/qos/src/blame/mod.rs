@@ -57,6 +57,7 @@ pub(crate) enum Stance {
 }
 
 /// Counts for one gate. O(1) per event, but for what the ends of limits and of slices take.
+#[derive(Clone)]
 pub(crate) struct Waits {
     /// By slot of the scheduler.
     disks: Vec<Entry>,
@@ -392,7 +393,7 @@ impl Waits {
 }
 
 /// Who was at the device most in a slice, the most first.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Top {
     named: [Option<(DiskId, f64)>; NAMED],
     count: usize,

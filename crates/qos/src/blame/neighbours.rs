@@ -26,7 +26,7 @@ struct Place {
 
 /// At most [`NEIGHBOURS`] of them. Which took the least of late is left out for one that took more
 /// at once.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Neighbours {
     places: Vec<Place>,
     entries: u32,

@@ -12,11 +12,13 @@ use headgate_units::Bytes;
 const SLOT: Bytes = Bytes::from_mib(1);
 
 /// The cost model of one scheduler.
+#[derive(Clone)]
 pub(crate) struct Charging {
     meter: CostMeter,
     learned: Option<Box<Learned>>,
 }
 
+#[derive(Clone)]
 struct Learned {
     /// As declared.
     reference: Bytes,

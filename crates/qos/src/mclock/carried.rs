@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 /// A disk's, or a group's, on the way from one order to another. What its limits and its
 /// reservation are owed, and what they owe, is kept. Its place by shares is not: it begins beside
 /// the others.
+#[derive(Clone)]
 pub(super) struct Carried<R> {
     pub(super) requests: Vec<(Queued, R)>,
     pub(super) tags: CarriedTags,

@@ -25,7 +25,7 @@ struct Part {
 /// without a dispatch is a stall where it is longer than half of the bound on debt, and than twice
 /// what the storage takes for all that is in flight if every request cost as much as the largest
 /// lately. The rest is time at work.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Delivered {
     horizon: u64,
     /// The bound on debt of storage that gives just what is reserved.

@@ -80,6 +80,7 @@ pub(super) enum State {
 }
 
 /// Three cache lines: what every decision reads, then what is written once.
+#[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct DiskTags {
     /// Start tag of the next request, in share units. Across VMs, that of the stream that is next.

@@ -63,7 +63,7 @@ pub(super) enum LaneState {
 }
 
 /// One direction of a disk.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lane {
     pub(super) limit: pair::Slot,
     pub(super) bandwidth: pair::Slot,
@@ -90,7 +90,7 @@ impl Lane {
 }
 
 /// Both directions of a disk. Times are inner nanoseconds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lanes {
     pub(super) lanes: [Lane; 2],
     /// Since when the disk waits for limits, its own or its lanes'.

@@ -345,6 +345,7 @@ use stream::{Priorities, Streams, Tagging};
 use virtual_time::VirtualTime;
 
 /// The mClock scheduler of one datastore. See the module documentation for its rules.
+#[derive(Clone)]
 pub struct MClock<R> {
     pub(crate) config: Config,
     charging: Charging,

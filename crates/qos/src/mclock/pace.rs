@@ -5,7 +5,7 @@ const PARTS: usize = 8;
 
 /// By how much V rose over the last busy horizon, as [`Delivered`](super::delivered::Delivered)
 /// counts busy time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pace {
     part: u64,
     /// V when a part began, the oldest at `oldest`.

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 /// Seats in the tournaments, taken by disks with requests queued and given out densely, so that a
 /// tournament is as high as the most disks that waited at once since all queues were last empty,
 /// however many are registered.
+#[derive(Clone)]
 pub(super) struct Seats {
     pub(super) vacated: Vec<u32>,
     /// Seats below this one are taken or in `vacated`.

@@ -15,6 +15,7 @@ pub(super) enum Class {
 ///
 /// A disk is in one of the two tournaments, so a change costs as much as in a single one. Ties go
 /// to the lower slot, as in each of them.
+#[derive(Clone)]
 pub(super) struct ShareOrder {
     reserved: Tournament,
     unreserved: Tournament,

@@ -76,6 +76,7 @@ impl Default for Priorities {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct Stream {
     pub(super) priority: Priority,
     /// Start tag of its next request. Across VMs, that of the front is in [`DiskTags::share`].
@@ -95,6 +96,7 @@ impl Stream {
 
 /// The streams of a disk that has several, or lanes: those with requests queued, and those whose
 /// tag is ahead.
+#[derive(Clone)]
 pub(super) struct Streams {
     /// By falling priority, so that the first of equals is the highest. Of a disk with lanes each
     /// twice, for reads and for the rest (`paired.rs`).

@@ -45,6 +45,7 @@ const ALIKE: u64 = 100;
 const MISSES: u32 = 8;
 
 /// What the requests of a disk took since its times were last taken.
+#[derive(Clone)]
 pub(super) struct Latencies {
     target: LatencyTarget,
     /// What came of narrowing the window for it.

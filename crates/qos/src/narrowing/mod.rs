@@ -169,6 +169,7 @@ pub enum Promise {
 ///
 /// The [gate](crate::Gate) says what happens to requests. Times are its caller's clock; a step back
 /// counts as no time.
+#[derive(Clone)]
 pub(crate) struct Narrowing {
     mode: Narrow,
     /// The window of the gate.

@@ -28,6 +28,7 @@ const STEP_MAX: u64 = 60_000_000_000;
 const STEADY: u64 = 80;
 
 /// The counts and times of a disk with a reservation.
+#[derive(Clone)]
 pub(super) struct Tally {
     pub(super) generation: u32,
     /// Of the reservation, in IOPS.

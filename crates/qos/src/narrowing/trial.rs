@@ -23,6 +23,7 @@ const STOP: u64 = WHOLE / 2;
 const ENOUGH_REQUESTS: u64 = 32;
 
 /// The attempts to help one disk by a narrower window.
+#[derive(Clone)]
 pub(super) struct Trial {
     /// How it was before the window was narrowed for it.
     before: Option<Before>,

@@ -55,6 +55,7 @@ const KEPT: usize = 16;
 const TOLD: usize = 64;
 
 /// The mClock scheduler of disks in groups. See the module documentation.
+#[derive(Clone)]
 pub struct Grouped<R> {
     /// With nothing queued.
     flat: MClock<R>,
@@ -68,6 +69,7 @@ pub struct Grouped<R> {
 }
 
 /// A group in the tree.
+#[derive(Clone)]
 struct Hung {
     id: GroupId,
     parent: Option<GroupId>,
@@ -78,6 +80,7 @@ struct Hung {
 }
 
 /// A disk in the tree.
+#[derive(Clone)]
 struct DiskNode {
     node: NodeId,
     /// That it is in.

@@ -175,6 +175,7 @@ pub struct NodeCounters {
 /// The mClock scheduler of one datastore whose nodes form a tree. See the module documentation.
 ///
 /// The caller owns the window, as with [`Scheduler`](crate::Scheduler).
+#[derive(Clone)]
 pub struct MClockTree<R> {
     config: Config,
     charging: Charging,

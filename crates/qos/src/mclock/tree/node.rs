@@ -51,6 +51,7 @@ pub(super) enum Standing {
     In,
 }
 
+#[derive(Clone)]
 pub(super) struct Node {
     /// In its group's virtual time.
     pub(super) share: Tag,
@@ -86,6 +87,7 @@ pub(super) struct Node {
 }
 
 /// What a node is.
+#[derive(Clone)]
 pub(super) enum Kind {
     /// It sends requests.
     Leaf(Chain),
@@ -94,6 +96,7 @@ pub(super) enum Kind {
 }
 
 /// What a group knows of its members.
+#[derive(Clone)]
 pub(super) struct Group {
     pub(super) shares: ShareOrder,
     /// Members by the earliest reservation tag in each, less what was forgiven.
