@@ -64,7 +64,7 @@ const WRITE_BACK_DEPTH: usize = 8;
 /// Everything is a function of the specification, the capacity and the submissions (with their
 /// instants). A request costs O(log n) for n requests and rows inside, and as many positioning
 /// times for each piece on a spindle as its elevator chooses among.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SpindleArray {
     layout: Layout,
     capacity: u64,
@@ -94,7 +94,7 @@ pub struct SpindleArray {
 }
 
 /// A client's request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Request {
     id: u64,
     kind: IoKind,
@@ -104,7 +104,7 @@ struct Request {
 }
 
 /// One plan on its way through the spindles.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Job {
     purpose: Purpose,
     class: Class,

@@ -43,7 +43,7 @@ const MAX_OWED: Nanos = Nanos::from_millis(20);
 ///
 /// Every operation is O(1) amortised: completions are in the order of arrival, so a queue does what
 /// a heap would.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FixedRate {
     pacer: Pacer,
     latency: Nanos,
@@ -152,7 +152,7 @@ impl DeviceModel for FixedRate {
 }
 
 /// Instants 1/rate apart, exact in the long run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pacer {
     rate: Iops,
     /// The instant last taken; none before the first.

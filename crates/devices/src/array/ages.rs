@@ -3,7 +3,7 @@ use slab::Slab;
 
 /// What has to be written, from the oldest to the youngest: a list that forgets any of its entries
 /// in O(1).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ages {
     entries: Slab<Entry>,
     oldest: Option<usize>,
@@ -35,7 +35,7 @@ pub(super) struct Aged {
     pub since: Nanos,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     aged: Aged,
     written: Written,

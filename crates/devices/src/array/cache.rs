@@ -11,7 +11,7 @@ const MAX_AGE: Nanos = Nanos::from_secs(1);
 /// Ranges within a row, disjoint, ascending, never touching.
 type Ranges = Vec<(u64, u64)>;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Row {
     /// What must be written back.
     dirty: Option<(Age, Ranges)>,
@@ -24,7 +24,7 @@ struct Row {
 ///
 /// Neighbouring and overlapping writes become one. Taking a row in or out is O(log rows + ranges of
 /// the row), looking one up O(ranges of the row).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Cache {
     size: u64,
     row_bytes: u64,

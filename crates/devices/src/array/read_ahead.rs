@@ -19,7 +19,7 @@ const RECENT: usize = 32;
 /// Holds at most [`STREAMS`] times the size, the largest read and three stripe units. A read costs
 /// [`RECENT`] + [`STREAMS`] comparisons, and O(1) for each stripe unit that it covers or lets be
 /// fetched.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ReadAhead {
     /// Bytes kept ahead of a stream; 0 is off.
     size: u64,
@@ -31,7 +31,7 @@ pub(super) struct ReadAhead {
     fetches: Slab<Fetch>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Stream {
     /// Past the farthest byte read.
     next: u64,
@@ -41,7 +41,7 @@ struct Stream {
     fetches: VecDeque<usize>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Fetch {
     state: State,
     /// Reads to be told when it is here.

@@ -43,7 +43,7 @@ struct Waiting {
     handicap: u128,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Queue {
     /// In the order of arrival, so that handicaps ascend.
     parts: VecDeque<Waiting>,
@@ -53,7 +53,7 @@ struct Queue {
 
 /// One disk: an arm, a rotating platter, and a queue from which the piece comes next that the head
 /// reaches first, unless another has waited too long.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Spindle {
     mechanics: Mechanics,
     /// Requests that the elevator chooses among: what a disk's command queue holds.
