@@ -5,7 +5,7 @@ use headgate_units::Nanos;
 use std::collections::VecDeque;
 
 /// What all hosts of a datastore wrote, with the time that it takes until others can read it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Board {
     delay: Nanos,
     /// The reports of each host, oldest first. Reports that no host can read any more are dropped.

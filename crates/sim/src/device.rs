@@ -1,6 +1,6 @@
 use headgate_devices::{
     DeviceIo, DeviceModel, DiskPlace, FixedRate, FlashCounters, Layered, ModelSpec, PlaceError,
-    Utilisation,
+    SpindleArray, Utilisation,
 };
 use headgate_units::{Bytes, Iops, Nanos, Shares};
 
@@ -10,6 +10,8 @@ pub(crate) enum Device {
     Rate(FixedRate),
     /// The same under layers, which are rare.
     LayeredRate(Box<Layered<FixedRate>>),
+    /// Apart, because it can be doubled, and most experiments are about arrays.
+    Array(Box<SpindleArray>),
     Other(Box<dyn DeviceModel + Send>),
 }
 
@@ -23,7 +25,17 @@ impl Device {
                 }
                 Device::LayeredRate(Box::new(Layered::new(&layers, device)))
             }
+            ModelSpec::Array(spec) => Device::Array(Box::new(SpindleArray::new(spec, capacity))),
             other => Device::Other(other.build(capacity)),
+        }
+    }
+
+    /// Another in the same state; `None` for those that cannot be doubled.
+    pub(crate) fn fork(&self) -> Option<Device> {
+        match self {
+            Device::Rate(device) => Some(Device::Rate(device.clone())),
+            Device::Array(device) => Some(Device::Array(device.clone())),
+            Device::LayeredRate(_) | Device::Other(_) => None,
         }
     }
 
@@ -32,14 +44,14 @@ impl Device {
         match self {
             Device::Rate(device) => device.set_rate(now, rate),
             Device::LayeredRate(device) => device.device_mut().set_rate(now, rate),
-            Device::Other(_) => {}
+            Device::Array(_) | Device::Other(_) => {}
         }
     }
 
     /// Tells the device of a disk, where it wants to know.
     pub(crate) fn add_disk(&mut self, now: Nanos, place: DiskPlace) -> Result<(), PlaceError> {
         match self {
-            Device::Rate(_) | Device::LayeredRate(_) => Ok(()),
+            Device::Rate(_) | Device::LayeredRate(_) | Device::Array(_) => Ok(()),
             Device::Other(device) => device.add_disk(now, place),
         }
     }
@@ -54,7 +66,7 @@ impl Device {
     /// What flash did for the disk that begins there.
     pub(crate) fn flash(&self, offset: u64) -> Option<FlashCounters> {
         match self {
-            Device::Rate(_) | Device::LayeredRate(_) => None,
+            Device::Rate(_) | Device::LayeredRate(_) | Device::Array(_) => None,
             Device::Other(device) => device.flash(offset),
         }
     }
@@ -63,7 +75,7 @@ impl Device {
     /// brings its target about.
     pub(crate) fn target_utilisation(&self, offset: u64) -> Option<Utilisation> {
         match self {
-            Device::Rate(_) | Device::LayeredRate(_) => None,
+            Device::Rate(_) | Device::LayeredRate(_) | Device::Array(_) => None,
             Device::Other(device) => device.flash_standing(offset)?.target_utilisation,
         }
     }
@@ -72,7 +84,7 @@ impl Device {
     /// they begin.
     pub(crate) fn moved_for(&self, offset: u64, other: u64) -> Option<u64> {
         match self {
-            Device::Rate(_) | Device::LayeredRate(_) => None,
+            Device::Rate(_) | Device::LayeredRate(_) | Device::Array(_) => None,
             Device::Other(device) => device.moved_for(offset, other),
         }
     }
@@ -81,6 +93,7 @@ impl Device {
     pub(crate) fn by_cache(&self) -> Option<u64> {
         match self {
             Device::Rate(_) | Device::LayeredRate(_) => None,
+            Device::Array(device) => device.by_cache(),
             Device::Other(device) => device.by_cache(),
         }
     }
@@ -90,6 +103,7 @@ impl Device {
         match self {
             Device::Rate(device) => device.submit(now, id, io),
             Device::LayeredRate(device) => device.submit(now, id, io),
+            Device::Array(device) => device.submit(now, id, io),
             Device::Other(device) => device.submit(now, id, io),
         }
     }
@@ -99,6 +113,7 @@ impl Device {
         match self {
             Device::Rate(device) => device.next_event(),
             Device::LayeredRate(device) => device.next_event(),
+            Device::Array(device) => device.next_event(),
             Device::Other(device) => device.next_event(),
         }
     }
@@ -108,6 +123,7 @@ impl Device {
         match self {
             Device::Rate(device) => device.poll(now),
             Device::LayeredRate(device) => device.poll(now),
+            Device::Array(device) => device.poll(now),
             Device::Other(device) => device.poll(now),
         }
     }

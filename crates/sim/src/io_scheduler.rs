@@ -83,6 +83,7 @@ impl Habit {
 }
 
 /// The IO scheduler of one virtual disk.
+#[derive(Clone)]
 pub(crate) struct IoScheduler {
     kind: IoSchedulerKind,
     depth: u32,

@@ -45,6 +45,7 @@
 //! order is ever walked.
 
 mod board;
+mod branches;
 mod decisions;
 mod device;
 mod explain;
@@ -66,6 +67,7 @@ pub mod what_if;
 mod workload;
 mod world;
 
+pub use branches::{Branch, run_branches};
 pub use decisions::record_gate;
 pub use explain::{Allocation, Clamp, explain};
 pub use file::ScenarioError;

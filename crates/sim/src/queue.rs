@@ -9,6 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 /// is first served, and a plain queue does what the heap would. Often what was just planned is what
 /// happens next: the earliest of what was planned lately stays outside the heap. O(log n) for the
 /// heap, O(1) for lanes.
+#[derive(Clone)]
 pub(crate) struct Queue<E> {
     /// Not in the heap.
     soon: Option<Entry<E>>,
@@ -24,6 +25,7 @@ pub(crate) struct Lane(usize);
 /// Every pop compares the first event of each lane.
 const MOST_LANES: usize = 4;
 
+#[derive(Clone)]
 struct Entry<E> {
     at: u64,
     order: u64,

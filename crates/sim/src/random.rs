@@ -7,6 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 ///
 /// Seeded by the run's seed and by the thing's name. What one thing draws never depends on what
 /// else there is.
+#[derive(Clone)]
 pub(crate) struct Stream(Xoshiro256PlusPlus);
 
 impl Stream {

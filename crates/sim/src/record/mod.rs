@@ -11,6 +11,7 @@ use headgate_stats::{HistogramSnapshot, LatencyHistogram};
 use headgate_units::{Bytes, Nanos};
 
 /// Counts what one disk or node does.
+#[derive(Clone)]
 pub(crate) struct Recorder {
     seen: Nanos,
     waiting: u64,
@@ -23,7 +24,7 @@ pub(crate) struct Recorder {
     marks: Vec<Mark>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Histograms {
     latency: LatencyHistogram,
     queue: LatencyHistogram,
@@ -184,6 +185,7 @@ impl Recorder {
 }
 
 /// When spans begin and end.
+#[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) duration: Nanos,
     /// Times at which marks are made, ascending; one more is made at the end.
@@ -257,7 +259,7 @@ fn add(sum: &mut Stretch, part: &Stretch) {
 }
 
 /// Counts the transactions of one workload.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct TransactionRecorder {
     counters: Transactions,
     response: Box<LatencyHistogram>,

@@ -99,6 +99,28 @@ impl Generator {
         Generator { disk, source: Source::new(pattern), stream, kind }
     }
 
+    /// Another in the same state; `None` where it plays a trace, which is read as it goes.
+    pub(crate) fn fork(&self) -> Option<Generator> {
+        let kind = match &self.kind {
+            &Kind::Closed { most, outstanding, running, think } => {
+                Kind::Closed { most, outstanding, running, think }
+            }
+            &Kind::Burst { requests, every, pacing, left } => {
+                Kind::Burst { requests, every, pacing, left }
+            }
+            &Kind::Open { rate, arrivals, started, issued } => {
+                Kind::Open { rate, arrivals, started, issued }
+            }
+            &Kind::OnOff { outstanding, on, off, busy, running } => {
+                Kind::OnOff { outstanding, on, off, busy, running }
+            }
+            Kind::Oltp(terminals) => Kind::Oltp(terminals.clone()),
+            Kind::Replay(_) => return None,
+        };
+        let (disk, source, stream) = (self.disk, self.source.clone(), self.stream.clone());
+        Some(Generator { disk, source, stream, kind })
+    }
+
     fn issue(&mut self, orders: &mut Orders, many: u32) {
         for _ in 0..many {
             orders.issues.push(self.source.next(self.disk, 0, &mut self.stream));

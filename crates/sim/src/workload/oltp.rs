@@ -9,6 +9,7 @@ use std::collections::BinaryHeap;
 
 /// The terminals of a transaction processing application: a closed queueing network of thinking,
 /// processors and storage.
+#[derive(Clone)]
 pub(crate) struct Terminals {
     disk: usize,
     model: Oltp,

@@ -5,6 +5,7 @@ use headgate_devices::IoKind;
 use headgate_units::Bytes;
 
 /// Draws requests of a [`Pattern`].
+#[derive(Clone)]
 pub(crate) struct Source {
     pattern: Pattern,
     weights: u64,

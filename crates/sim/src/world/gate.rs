@@ -9,6 +9,7 @@ use headgate_qos::{
 use headgate_units::{Bytes, Nanos};
 
 /// The gate that the daemon has, where it stands, and which event wakes it.
+#[derive(Clone)]
 pub(super) struct Gate {
     gate: headgate_qos::Gate<u32>,
     /// Comparisons already counted.

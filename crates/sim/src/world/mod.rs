@@ -17,6 +17,7 @@ mod event;
 mod finish;
 mod flash;
 mod flow;
+mod fork;
 mod gate;
 mod gate_record;
 mod guest;

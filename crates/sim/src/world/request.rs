@@ -74,6 +74,14 @@ pub(super) enum Course {
     Back,
 }
 
+/// Of one without a ticket: disks that have any are not doubled.
+impl Clone for Request {
+    fn clone(&self) -> Request {
+        debug_assert!(self.ticket.is_none(), "a ticket is of one tracker");
+        Request { ticket: None, ..*self }
+    }
+}
+
 impl Request {
     /// One that begins now, with nothing said of it.
     #[inline]

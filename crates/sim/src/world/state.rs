@@ -109,6 +109,7 @@ pub(super) struct SimDisk {
 }
 
 /// A virtual machine.
+#[derive(Clone)]
 pub(super) struct Vm {
     pub(super) running: bool,
     /// Its first disk.
@@ -150,8 +151,54 @@ pub(super) enum SweepPhase {
 }
 
 /// Where a tide is.
+#[derive(Clone)]
 pub(super) struct TideState {
     pub(super) stream: Stream,
     /// Whether all have what they say.
     pub(super) high: bool,
+}
+
+impl Node {
+    /// Another in the same state.
+    pub(super) fn fork(&self) -> Option<Node> {
+        Some(Node {
+            device: self.device.fork()?,
+            stream: self.stream.clone(),
+            held: self.held.clone(),
+            recorder: self.recorder.clone(),
+            ..*self
+        })
+    }
+}
+
+impl SimDisk {
+    /// Another in the same state; `None` where it counts what nodes did for it.
+    pub(super) fn fork(&self) -> Option<SimDisk> {
+        if self.tracker.is_some() || self.truth.is_some() {
+            return None;
+        }
+        Some(SimDisk {
+            at_nodes: self.at_nodes.clone(),
+            nodes: self.nodes.clone(),
+            route: self.route.clone(),
+            stream: self.stream.clone(),
+            tracker: None,
+            truth: None,
+            io_scheduler: self.io_scheduler.clone(),
+            recorder: self.recorder.clone(),
+            ..*self
+        })
+    }
+}
+
+impl Workload {
+    /// Another in the same state; `None` where it replays a trace.
+    pub(super) fn fork(&self) -> Option<Workload> {
+        Some(Workload {
+            generator: self.generator.fork()?,
+            transactions: self.transactions.clone(),
+            recorder: self.recorder.clone(),
+            ..*self
+        })
+    }
 }

@@ -12,8 +12,24 @@ impl World<'_> {
     /// Simulates until the end.
     pub(crate) fn run(&mut self, progress: &mut dyn Progress) -> Result<(), RunError> {
         let end = self.setup.duration;
-        let mut look = LOOK;
-        while let Some((at, event)) = self.queue.pop_before(end) {
+        self.run_before(end, progress)?;
+        self.now = end;
+        self.tick();
+        match progress.step(end, end, self.events) {
+            std::ops::ControlFlow::Continue(()) => Ok(()),
+            std::ops::ControlFlow::Break(()) => Err(RunError::Cancelled { at: end }),
+        }
+    }
+
+    /// Simulates all that happens before this time, or before the end.
+    pub(crate) fn run_before(
+        &mut self,
+        until: Nanos,
+        progress: &mut dyn Progress,
+    ) -> Result<(), RunError> {
+        let end = self.setup.duration;
+        let mut look = self.events + LOOK;
+        while let Some((at, event)) = self.queue.pop_before(until.min(end)) {
             self.now = at;
             self.handle(event);
             self.settle();
@@ -27,12 +43,7 @@ impl World<'_> {
                 }
             }
         }
-        self.now = end;
-        self.tick();
-        match progress.step(end, end, self.events) {
-            std::ops::ControlFlow::Continue(()) => Ok(()),
-            std::ops::ControlFlow::Break(()) => Err(RunError::Cancelled { at: end }),
-        }
+        Ok(())
     }
 
     fn handle(&mut self, event: Event) {

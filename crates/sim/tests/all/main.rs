@@ -3,6 +3,7 @@
 //! a part.
 
 mod bad_files;
+mod branches;
 mod common;
 mod copies;
 mod determinism;

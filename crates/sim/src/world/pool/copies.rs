@@ -107,6 +107,17 @@ impl DiskCopy {
 }
 
 impl Copies {
+    /// Another with none under way; `None` where any is, or is to be.
+    pub(super) fn fork(&self) -> Option<Copies> {
+        (self.are_done() && self.beside.is_empty()).then(|| Copies {
+            waiting: VecDeque::new(),
+            active: Vec::new(),
+            queues: self.queues.clone(),
+            beside: Beside::default(),
+            ..*self
+        })
+    }
+
     /// Whether a disk is copied, or is to be.
     pub(super) fn of(&self, disk: u32) -> bool {
         let active = self.active.iter().map(|copy| copy.order.disk);

@@ -69,7 +69,8 @@ impl World<'_> {
                 store.gates.iter().map(|&gate| self.gates[gate as usize].window()).collect();
             store.learn_from(now, windows, &whole, &sum.disks);
         }
-        if !copied && pool.spec.take_back.is_some() {
+        // Also where nothing is taken back, so that runs with and without are alike until then.
+        if !copied {
             pool.trials.saw(now, did);
         }
         pool.mark_copies();

@@ -21,7 +21,7 @@ pub(in crate::world) type HostGates = BTreeMap<(usize, usize), u32>;
 
 /// A pool under way.
 pub(in crate::world) struct Pool<'a> {
-    pub(super) spec: &'a scenario::Pool,
+    pub(in crate::world) spec: &'a scenario::Pool,
     pub(super) members: Vec<Member>,
     pub(super) stores: Vec<Store>,
     pub(super) history: Vec<PastMove>,
@@ -35,6 +35,7 @@ pub(in crate::world) struct Pool<'a> {
 }
 
 /// A disk on one of the pool's datastores.
+#[derive(Clone)]
 pub(super) struct Member {
     pub(super) disk: u32,
     pub(super) vm: usize,
@@ -52,6 +53,7 @@ pub(super) struct Member {
 }
 
 /// A disk's placement on one datastore: its gate, node and first byte, and its statistics there.
+#[derive(Clone)]
 pub(super) struct Placement {
     pub(super) gate: u32,
     pub(super) id: DiskId,
@@ -62,6 +64,7 @@ pub(super) struct Placement {
 }
 
 /// One of the pool's datastores.
+#[derive(Clone)]
 pub(super) struct Store {
     pub(super) datastore: usize,
     pub(super) recorder: Recorder,
@@ -77,6 +80,24 @@ pub(super) struct Store {
     pub(super) refused: Option<Refusal>,
     /// Whether a copy went on in the present interval.
     pub(super) copied: bool,
+}
+
+impl<'a> Pool<'a> {
+    /// Another in the same state, of which this is said; `None` while disks are copied.
+    pub(in crate::world) fn fork(&self, spec: &'a scenario::Pool) -> Option<Pool<'a>> {
+        Some(Pool {
+            spec,
+            members: self.members.clone(),
+            stores: self.stores.clone(),
+            history: self.history.clone(),
+            rounds: self.rounds.clone(),
+            moves: self.moves.clone(),
+            began: self.began,
+            violations: self.violations,
+            copies: self.copies.fork()?,
+            trials: self.trials.clone(),
+        })
+    }
 }
 
 impl Store {
@@ -105,7 +126,7 @@ impl Placement {
 }
 
 /// What datastores did, and the moves that are on trial.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Trials {
     /// What each datastore did in an interval in which nothing was copied, and when that ended.
     pub(super) seen: Vec<(Nanos, Vec<Done>)>,
