@@ -1,15 +1,15 @@
 //! Where the time of the experiments goes: `cargo run --release -p headgate-report --example speed`.
 //!
 //! One line for each experiment whose name begins with one of the arguments (all of them without
-//! any): its runs, millions of events, seconds of a processor, millions of events in such a second,
-//! and a digest of all outcomes. Equal digests are equal outcomes, to the byte, so two builds are
-//! compared by their lines. All runs are one after the other, on one thread.
+//! any), which runs as `headgate reproduce` has it: its runs, millions of events, seconds of a
+//! processor, millions of events in such a second, and a digest of all outcomes. Equal digests are
+//! equal outcomes, to the byte, so two builds are compared by their lines.
 //!
-//! - `--runs`: a line for each run instead.
+//! - `--alone`: a line for each run instead. None shares anything with another.
+//! - `--together`: all experiments at once, as `headgate reproduce --all`: a line for each run,
+//!   without seconds, then how long the first experiment and all took.
 //! - `--seeds N`: the first N seeds of each experiment.
 //! - `--traces DIR`: where traces are; experiments whose traces are not there are left out.
-//! - `--together`: all at once on all processors, as `headgate reproduce --all`, without lines:
-//!   prints the seconds of real time until the first experiment and the last ended.
 
 use headgate_report::{FileTraces, Job, experiments, run_each};
 use headgate_sim::{Outcome, Quiet, Scenario, run_with};
@@ -17,10 +17,20 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+/// What runs beside what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// One experiment after the other.
+    Each,
+    /// One run after the other.
+    Alone,
+    /// All at once.
+    Together,
+}
+
 struct Wanted {
     names: Vec<String>,
-    by_run: bool,
-    together: bool,
+    way: Way,
     seeds: usize,
     traces: FileTraces,
 }
@@ -29,8 +39,7 @@ impl Wanted {
     fn from_arguments() -> Result<Wanted, String> {
         let mut wanted = Wanted {
             names: Vec::new(),
-            by_run: false,
-            together: false,
+            way: Way::Each,
             seeds: usize::MAX,
             traces: FileTraces::within(Path::new("traces")),
         };
@@ -38,9 +47,11 @@ impl Wanted {
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
             match argument.as_str() {
-                "--runs" => wanted.by_run = true,
-                "--together" => wanted.together = true,
-                "--seeds" => wanted.seeds = value()?.parse().map_err(|e| format!("--seeds: {e}"))?,
+                "--alone" => wanted.way = Way::Alone,
+                "--together" => wanted.way = Way::Together,
+                "--seeds" => {
+                    wanted.seeds = value()?.parse().map_err(|e| format!("--seeds: {e}"))?
+                }
                 "--traces" => wanted.traces = FileTraces::within(Path::new(&value()?)),
                 name if name.starts_with('-') => return Err(format!("unknown option {name}")),
                 name => wanted.names.push(name.to_owned()),
@@ -111,71 +122,116 @@ impl Write for Digest {
 }
 
 /// Nanoseconds that this thread had a processor, from the kernel; 0 where it does not say.
-fn on_processor() -> u64 {
+fn of_thread() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0)
+}
+
+/// The same of all threads, also of those that ended, in steps of 10 ms.
+fn of_process() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let times = stat.rsplit(')').next().unwrap_or_default().split(' ').skip(12).take(2);
+    times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10_000_000
 }
 
 fn main() -> Result<(), String> {
     let wanted = Wanted::from_arguments()?;
     let known = experiments().map_err(|e| e.to_string())?;
     let chosen: Vec<&Scenario> = known.iter().filter(|scenario| wanted.has(scenario)).collect();
-    if wanted.together {
-        return together(&wanted, &chosen);
-    }
     println!(
         "{:<44} {:>5} {:>9} {:>8} {:>7}  digest",
         "experiment", "runs", "M events", "seconds", "M/s"
     );
+    match wanted.way {
+        Way::Each => each(&wanted, &chosen),
+        Way::Alone => alone(&wanted, &chosen),
+        Way::Together => together(&wanted, &chosen),
+    }
+}
+
+fn jobs<'a>(wanted: &'a Wanted, scenario: &'a Scenario) -> Vec<Job<'a>> {
+    let mut jobs = Vec::new();
+    for variant in &scenario.variants {
+        let traces = &wanted.traces;
+        let job = |&seed| Job { scenario, variant: &variant.name, seed, traces };
+        jobs.extend(wanted.seeds(scenario).iter().map(job));
+    }
+    jobs
+}
+
+/// Runs them as `headgate reproduce` does.
+fn run_jobs(
+    jobs: &[Job<'_>],
+    ended: &mut dyn FnMut(Outcome) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut failed = None;
+    let ran = run_each(jobs, &mut |_| ControlFlow::Continue(()), &mut |outcome| {
+        failed = failed.take().or(ended(outcome).err());
+        ControlFlow::Continue(())
+    });
+    ran.map_err(|e| e.to_string())?;
+    failed.map_or(Ok(()), Err)
+}
+
+fn each(wanted: &Wanted, chosen: &[&Scenario]) -> Result<(), String> {
     let mut all = Sum::default();
     for scenario in chosen {
-        let mut sum = Sum::default();
-        for variant in &scenario.variants {
-            for &seed in wanted.seeds(scenario) {
-                let before = on_processor();
-                let outcome =
-                    run_with(scenario, &variant.name, seed, &mut Quiet, &wanted.traces)
-                        .map_err(|e| format!("{}: {e}", scenario.name))?;
-                let nanos = on_processor() - before;
-                sum.add(&outcome, nanos)?;
-                all.add(&outcome, nanos)?;
-                if wanted.by_run {
-                    let mut one = Sum::default();
-                    one.add(&outcome, nanos)?;
-                    println!("{}", one.line(&format!("{} {} {seed}", scenario.name, variant.name)));
-                }
-            }
+        let mut outcomes = Vec::new();
+        let before = of_process();
+        run_jobs(&jobs(wanted, scenario), &mut |outcome| {
+            outcomes.push(outcome);
+            Ok(())
+        })?;
+        let mut sum = Sum { nanos: of_process() - before, ..Sum::default() };
+        all.nanos += sum.nanos;
+        for outcome in &outcomes {
+            sum.add(outcome, 0)?;
+            all.add(outcome, 0)?;
         }
-        if !wanted.by_run {
-            println!("{}", sum.line(&scenario.name));
-        }
+        println!("{}", sum.line(&scenario.name));
     }
     println!("{}", all.line("all"));
     Ok(())
 }
 
+fn alone(wanted: &Wanted, chosen: &[&Scenario]) -> Result<(), String> {
+    let mut all = Sum::default();
+    for job in chosen.iter().flat_map(|scenario| jobs(wanted, scenario)) {
+        let before = of_thread();
+        let outcome = run_with(job.scenario, job.variant, job.seed, &mut Quiet, &wanted.traces)
+            .map_err(|e| format!("{}: {e}", job.scenario.name))?;
+        let mut sum = Sum::default();
+        sum.add(&outcome, of_thread() - before)?;
+        all.add(&outcome, sum.nanos)?;
+        println!("{}", sum.line(&name_of(&outcome)));
+    }
+    println!("{}", all.line("all"));
+    Ok(())
+}
+
+fn name_of(outcome: &Outcome) -> String {
+    format!("{} {} {}", outcome.scenario, outcome.variant, outcome.seed)
+}
+
 #[allow(clippy::disallowed_methods)] // It measures real time.
 fn together(wanted: &Wanted, chosen: &[&Scenario]) -> Result<(), String> {
     let began = std::time::Instant::now();
-    let mut jobs = Vec::new();
-    for &scenario in chosen {
-        for variant in &scenario.variants {
-            let traces = &wanted.traces;
-            let job = |&seed| Job { scenario, variant: &variant.name, seed, traces };
-            jobs.extend(wanted.seeds(scenario).iter().map(job));
+    let of_first = chosen.first().map_or(0, |scenario| jobs(wanted, scenario).len());
+    let jobs: Vec<Job<'_>> = chosen.iter().flat_map(|scenario| jobs(wanted, scenario)).collect();
+    let (mut all, mut first) = (Sum::default(), 0.0);
+    run_jobs(&jobs, &mut |outcome| {
+        let mut sum = Sum::default();
+        sum.add(&outcome, 0)?;
+        all.add(&outcome, 0)?;
+        println!("{}", sum.line(&name_of(&outcome)));
+        if all.runs == of_first {
+            first = began.elapsed().as_secs_f64();
         }
-    }
-    let of_first = jobs.iter().take_while(|job| job.scenario.name == jobs[0].scenario.name).count();
-    let mut sum = Sum::default();
-    let mut failed = None;
-    run_each(&jobs, &mut |_| ControlFlow::Continue(()), &mut |outcome| {
-        failed = failed.take().or(sum.add(&outcome, 0).err());
-        if sum.runs == of_first {
-            println!("first experiment after {:.2} s", began.elapsed().as_secs_f64());
-        }
-        ControlFlow::Continue(())
-    })
-    .map_err(|e| e.to_string())?;
-    println!("{} runs in {:.2} s, {:016x}", sum.runs, began.elapsed().as_secs_f64(), sum.digest.0);
-    failed.map_or(Ok(()), Err)
+        Ok(())
+    })?;
+    all.nanos = of_process();
+    println!("{}", all.line("all"));
+    let took = began.elapsed().as_secs_f64();
+    println!("first experiment after {first:.2} s, all after {took:.2} s");
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Runs simulations in parallel on all processors.
 
-use headgate_sim::{Outcome, Progress, RunError, Scenario, Traces, run_with};
+use headgate_sim::{Outcome, Progress, RunError, Scenario, Traces, run_branches};
 use headgate_units::Nanos;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -21,16 +21,47 @@ pub struct Job<'a> {
     pub traces: &'a (dyn Traces + Sync),
 }
 
-/// What decides the outcome of a job, but for the names of scenario and variant: which traces, the
-/// stretches of time and the setup as text, the seed.
-type Same<'a> = (*const (dyn Traces + Sync + 'a), String, u64);
+/// What decides something of a job, but for the names of scenario and variant: which traces, the
+/// number of a text, the seed.
+type Same<'a> = (*const (dyn Traces + Sync + 'a), usize, u64);
+
+/// Of the text that decides the outcome, and of the one that decides how it begins.
+type Numbers = (usize, Option<usize>);
+
+/// The texts of variants, each written once: they are long, and there are many seeds.
+#[derive(Default)]
+struct Texts<'a> {
+    /// By scenario and variant; `None` where there is no such variant.
+    of: BTreeMap<(*const Scenario, &'a str), Option<Numbers>>,
+    numbers: BTreeMap<String, usize>,
+}
+
+impl<'a> Texts<'a> {
+    /// The stretches of time and the setup; `None` where there is no such variant.
+    fn numbers_of(&mut self, job: &Job<'a>) -> Option<Numbers> {
+        let key = (&raw const *job.scenario, job.variant);
+        if let Some(known) = self.of.get(&key) {
+            return *known;
+        }
+        let spans = &job.scenario.spans;
+        let numbers = job.scenario.variant(job.variant).map(|variant| {
+            let whole = self.number(format!("{spans:?} {:?}", variant.setup));
+            let trunk = variant.setup.trunk().map(|trunk| format!("trunk {spans:?} {trunk}"));
+            (whole, trunk.map(|trunk| self.number(trunk)))
+        });
+        self.of.insert(key, numbers);
+        numbers
+    }
+
+    fn number(&mut self, text: String) -> usize {
+        let next = self.numbers.len();
+        *self.numbers.entry(text).or_insert(next)
+    }
+}
 
 impl<'a> Job<'a> {
-    /// Equal where the outcomes are. `None` where there is no such variant.
-    fn same(&self) -> Option<Same<'a>> {
-        let setup = &self.scenario.variant(self.variant)?.setup;
-        let text = format!("{:?} {setup:?}", self.scenario.spans);
-        Some((&raw const *self.traces, text, self.seed))
+    fn with(&self, number: usize) -> Same<'a> {
+        (&raw const *self.traces, number, self.seed)
     }
 
     /// An outcome of the same under this job's names.
@@ -58,13 +89,14 @@ pub struct Far {
 const TELL: Duration = Duration::from_millis(100);
 
 struct Watch<'a> {
+    /// Of the first job of those that are run together: it is as far as any of them.
     position: &'a AtomicU64,
     cancelled: &'a AtomicBool,
 }
 
 impl Progress for Watch<'_> {
     fn step(&mut self, at: Nanos, _: Nanos, _: u64) -> ControlFlow<()> {
-        self.position.store(at.0, Ordering::Relaxed);
+        self.position.fetch_max(at.0, Ordering::Relaxed);
         if self.cancelled.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
@@ -74,14 +106,46 @@ impl Progress for Watch<'_> {
 }
 
 /// For each job, the first that is the same: itself, or an earlier one whose outcome it shares.
-fn first_of_each<'a>(jobs: &[Job<'a>]) -> Vec<usize> {
+fn first_of_each<'a>(jobs: &[Job<'a>], texts: &mut Texts<'a>) -> Vec<usize> {
     let mut known: BTreeMap<Same<'a>, usize> = BTreeMap::new();
     let mut first = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
-        first.push(job.same().map_or(index, |same| *known.entry(same).or_insert(index)));
+        let same = texts.numbers_of(job).map(|(whole, _)| job.with(whole));
+        first.push(same.map_or(index, |same| *known.entry(same).or_insert(index)));
     }
     first
 }
+
+/// Jobs that begin alike and are run together, in the order of their firsts. Each by itself where
+/// there would be too few groups for all processors to have something to do.
+fn groups<'a>(
+    jobs: &[Job<'a>],
+    first: &[usize],
+    texts: &mut Texts<'a>,
+    threads: usize,
+) -> Vec<Vec<usize>> {
+    let own = |index: &usize| first[*index] == *index;
+    let mut known: BTreeMap<Same<'a>, usize> = BTreeMap::new();
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for index in (0..jobs.len()).filter(own) {
+        let trunk = texts.numbers_of(&jobs[index]).and_then(|(_, trunk)| trunk);
+        let number = trunk.map_or(groups.len(), |trunk| {
+            *known.entry(jobs[index].with(trunk)).or_insert(groups.len())
+        });
+        match groups.get_mut(number) {
+            Some(group) => group.push(index),
+            None => groups.push(vec![index]),
+        }
+    }
+    match groups.len() < GROUPS_PER_THREAD * threads {
+        true => (0..jobs.len()).filter(own).map(|index| vec![index]).collect(),
+        false => groups,
+    }
+}
+
+/// A group is run by one thread. With so many for each, a thread waits for another at the end for
+/// about as long as sharing saves, at most.
+const GROUPS_PER_THREAD: usize = 4;
 
 /// Runs all jobs on as many threads as there are processors. The outcomes are in the order of the
 /// jobs, whichever ended first. What two jobs share is simulated once.
@@ -114,7 +178,11 @@ pub fn run_each(
     tell: &mut dyn FnMut(Far) -> ControlFlow<()>,
     ended: &mut dyn FnMut(Outcome) -> ControlFlow<()>,
 ) -> Result<(), RunError> {
-    let first = first_of_each(jobs);
+    let mut texts = Texts::default();
+    let first = first_of_each(jobs, &mut texts);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    let groups = groups(jobs, &first, &mut texts, threads);
+    drop(texts);
     let mut sharing: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (index, &first) in first.iter().enumerate().filter(|&(index, &first)| index != first) {
         sharing.entry(first).or_default().push(index);
@@ -124,28 +192,30 @@ pub fn run_each(
     let mut results: Vec<Option<Result<Outcome, RunError>>> = jobs.iter().map(|_| None).collect();
     let (next, cancelled) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (send, done) = mpsc::channel();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
     let mut taken = 0;
     std::thread::scope(|scope| {
         for _ in 0..threads {
             let send = send.clone();
-            let (next, cancelled, positions, first) = (&next, &cancelled, &positions, &first);
+            let (next, cancelled, positions, groups) = (&next, &cancelled, &positions, &groups);
             scope.spawn(move || {
                 loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(job) = jobs.get(index) else { return };
-                    if first[index] != index {
-                        continue;
-                    }
-                    let mut watch = Watch { position: &positions[index], cancelled };
-                    let result =
-                        run_with(job.scenario, job.variant, job.seed, &mut watch, job.traces);
-                    if result.is_err() {
-                        cancelled.store(true, Ordering::Relaxed);
-                    }
-                    positions[index].store(job.length(), Ordering::Relaxed);
-                    // The receiver is gone when the caller unwinds.
-                    let _ = send.send((index, result));
+                    let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return;
+                    };
+                    let first = &jobs[group[0]];
+                    let mut watch = Watch { position: &positions[group[0]], cancelled };
+                    let branches: Vec<_> =
+                        group.iter().map(|&job| (jobs[job].scenario, jobs[job].variant)).collect();
+                    let mut ended = |number: usize, result: Result<Outcome, RunError>| {
+                        let index = group[number];
+                        if result.is_err() {
+                            cancelled.store(true, Ordering::Relaxed);
+                        }
+                        positions[index].store(jobs[index].length(), Ordering::Relaxed);
+                        // The receiver is gone when the caller unwinds.
+                        let _ = send.send((index, result));
+                    };
+                    run_branches(&branches, first.seed, &mut watch, first.traces, &mut ended);
                 }
             });
         }
@@ -277,7 +347,7 @@ mod tests {
             job(&z, "one", 1),
             job(&z, "none", 1),
         ];
-        assert_eq!(first_of_each(&jobs), [0, 0, 2, 0, 4, 5]);
+        assert_eq!(first_of_each(&jobs, &mut Texts::default()), [0, 0, 2, 0, 4, 5]);
         let jobs = &jobs[..5];
         let outcomes = run_all(jobs, &mut |_| ControlFlow::Continue(())).unwrap();
         for (job, outcome) in jobs.iter().zip(outcomes) {
