@@ -1,4 +1,5 @@
-//! Where the time of the experiments goes: `cargo run --release -p headgate-report --example speed`.
+//! Where the time of the experiments goes:
+//! `cargo run --release -p headgate-report --example speed`.
 //!
 //! One line for each experiment whose name begins with one of the arguments (all of them without
 //! any), which runs as `headgate reproduce` has it: its runs, millions of events, seconds of a
