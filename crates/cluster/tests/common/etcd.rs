@@ -51,15 +51,18 @@ pub fn etcd() -> Option<Etcd> {
         return None;
     };
     let dir = tempfile::tempdir().unwrap();
-    let mut etcd = Etcd {
-        program,
-        dir,
-        ports: [free_port(), free_port()],
-        server: None,
-        scheme: "http",
-        arguments: Vec::new(),
-    };
-    etcd.start();
+    let (ports, arguments) = ([free_port(), free_port()], Vec::new());
+    let mut etcd = Etcd { program, dir, ports, server: None, scheme: "http", arguments };
+    // Other tests look for ports, too, and one may have taken these since.
+    let started = (0..10).any(|_| {
+        let serves = etcd.serves();
+        if !serves {
+            etcd.ports = [free_port(), free_port()];
+            let _ = std::fs::remove_dir_all(etcd.data());
+        }
+        serves
+    });
+    assert!(started, "etcd does not serve:\n{}", etcd.log());
     Some(etcd)
 }
 
@@ -75,11 +78,17 @@ fn free_port() -> u16 {
 
 impl Etcd {
     pub fn start(&mut self) {
+        assert!(self.serves(), "etcd does not serve:\n{}", self.log());
+    }
+
+    /// Starts the server, and waits until it serves; false when it ends.
+    fn serves(&mut self) -> bool {
         let client = format!("{}://127.0.0.1:{}", self.scheme, self.ports[0]);
         let peer = format!("http://127.0.0.1:{}", self.ports[1]);
-        let log =
-            File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
-        let server = Command::new(&self.program)
+        let path = self.dir.path().join("log");
+        let log = File::options().create(true).append(true).open(path).unwrap();
+        let said = self.log().len();
+        let mut server = Command::new(&self.program)
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &format!("default={peer}")])
@@ -91,13 +100,23 @@ impl Etcd {
             .stderr(log)
             .spawn()
             .unwrap();
-        self.server = Some(server);
         let deadline = Instant::now() + Duration::from_secs(60);
-        while TcpStream::connect(("127.0.0.1", self.ports[0])).is_err() {
-            let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-            assert!(Instant::now() < deadline, "etcd does not listen:\n{log}");
+        // That somebody listens may be another test's server.
+        while !self.log()[said..].contains("ready to serve client requests")
+            || TcpStream::connect(("127.0.0.1", self.ports[0])).is_err()
+        {
+            if server.try_wait().unwrap().is_some() {
+                return false;
+            }
+            assert!(Instant::now() < deadline, "etcd does not listen:\n{}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
+        self.server = Some(server);
+        true
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
     fn data(&self) -> PathBuf {
