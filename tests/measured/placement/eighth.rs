@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
-const DEFAULT: u64 = 3;
+const DEFAULT: u64 = 2;
 const MANY: usize = 20;
 
 /// How much slower the arrays are than the model of drives has them.
