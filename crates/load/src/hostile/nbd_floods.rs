@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const OUTSTANDING: usize = 256;
 /// How long a reply may take: as long as the disk's limit holds it up.
 const REPLY: Duration = Duration::from_secs(60);
+/// Before who was refused tries again.
+const PAUSE: Duration = Duration::from_millis(10);
 const BLOCK: u32 = 4096;
 
 pub(super) const FLOODS: &[Scenario<NbdVictim>] = &[
@@ -42,14 +44,26 @@ pub(super) const FLOODS: &[Scenario<NbdVictim>] = &[
 
 fn reconnect_loop(victim: &NbdVictim, time: Duration) -> Attacked {
     let end = Instant::now() + time;
+    let mut reactions = Vec::new();
     while Instant::now() < end {
-        let (mut socket, _) = transmission(victim)?;
+        let (mut socket, _) = match transmission(victim) {
+            Ok(begun) => begun,
+            // It has not yet closed as many as it takes: that is a reaction to this.
+            Err(e) if !reactions.is_empty() => {
+                reactions.push(Reaction::Error(e));
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        reactions.push(Reaction::Served);
         let reads = request(command::READ, 0, BLOCK).to_bytes().repeat(OUTSTANDING);
         if socket.write_all(&reads).is_err() {
-            return Ok(vec![Reaction::Disconnected]);
+            reactions.push(Reaction::Disconnected);
+            break;
         }
     }
-    Ok(vec![Reaction::Served])
+    Ok(reactions)
 }
 
 fn flush_flood(victim: &NbdVictim, time: Duration) -> Attacked {
