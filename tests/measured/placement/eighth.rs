@@ -140,10 +140,10 @@ impl Pod {
             self.add_array(spindles)?;
         }
         let mut known = Vec::new();
-        for place in 0..SPINDLES.len() {
-            let name = format!("learning{}", SPINDLES[place]);
+        for (place, spindles) in SPINDLES.into_iter().enumerate() {
+            let name = format!("learning{spindles}");
             let (mut disk, _) = self.create(lab, &name, Some(&array(place)))?;
-            let steps = super::STEPS.map(|part| part * LEARNING * SPINDLES[place] / 100);
+            let steps = super::STEPS.map(|part| part * LEARNING * spindles / 100);
             disk.client.start(&job(
                 ("learning", 8, 75, 100),
                 &steps,
