@@ -14,7 +14,7 @@
 //! | requests from before the instant | [`PointInTime::drained`] |
 //! | the guest's requests | [`PointInTime::request`], [`Action::Answer`] |
 //! | what storages do | [`Action::Send`], [`PointInTime::done`], [`PointInTime::found`], [`PointInTime::read_zeroes`] |
-//! | a target that shares the source's blocks | [`Keeps::Target`], [`PointInTime::read_part`], [`PointInTime::refused`] |
+//! | a target that shares blocks | [`Keeps`], [`PointInTime::read_part`], [`PointInTime::refused`] |
 //! | the copy in order; its caller sets the pace | [`PointInTime::copy`] |
 //! | the end | [`Action::Ended`], [`Action::Release`], [`PointInTime::cancel`], [`PointInTime::lose_target`] |
 //!
