@@ -18,7 +18,7 @@ const GUEST_PATIENCE: Duration = Duration::from_secs(300);
 const BLOCKS: u64 = 1024;
 
 /// Another client of the server, besides the writer, that must get on after each crash.
-trait Companion {
+pub(crate) trait Companion {
     /// Waits until it has got on since the last call.
     fn get_on(&mut self, round: u32) -> anyhow::Result<()>;
 }

@@ -20,7 +20,7 @@ const GUEST_PATIENCE: Duration = Duration::from_secs(300);
 const BLOCKS: u64 = 4096;
 
 /// Random writes, trims and flushes, each block checked; until told to stop.
-const GUEST_LOAD: &str = r#"
+pub(crate) const GUEST_LOAD: &str = r#"
 (
   round=0
   check="--direct=1 --ioengine=libaio --iodepth=16 --thread --verify=crc32c --verify_fatal=1"
@@ -125,7 +125,7 @@ fn images(within: &Path, disk: &str) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// A disk that has images has one, and nothing says that it moves.
-fn one_copy(lab: &Lab, daemon: &Headgate, disk: &str) -> anyhow::Result<()> {
+pub(crate) fn one_copy(lab: &Lab, daemon: &Headgate, disk: &str) -> anyhow::Result<()> {
     wait_for("the other copy should be reclaimed", PATIENCE, || {
         let found = images(lab.dir(), disk)?;
         let shown = daemon.json(&["disk", "show", disk])?;

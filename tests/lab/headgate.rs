@@ -167,6 +167,11 @@ impl Headgate {
         std::fs::read_to_string(&self.log).with_context(|| self.log.display().to_string())
     }
 
+    /// Whether the daemon has ended, for whatever reason.
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        self.process.has_ended()
+    }
+
     /// Fails with the end of its log when the daemon has died.
     pub fn ensure_running(&mut self) -> anyhow::Result<()> {
         self.process.ensure_running()

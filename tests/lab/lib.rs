@@ -17,6 +17,7 @@ pub mod beside;
 pub mod booted;
 pub mod browser;
 pub mod counted;
+pub mod death;
 pub mod etcd;
 pub mod faulty_fs;
 pub mod file_system;

@@ -58,6 +58,11 @@ impl Process {
         }
     }
 
+    /// Whether the process has ended.
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// The end of the log.
     pub fn said(&self) -> String {
         tail(&self.log)
