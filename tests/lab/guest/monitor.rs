@@ -1,4 +1,4 @@
-//! QEMU's monitor: what an operator's tools do to a running machine.
+//! QEMU's monitor: what an operator's tools do to a running machine, or to a storage daemon.
 
 use crate::wait_for;
 use anyhow::{Context, ensure};
@@ -15,7 +15,10 @@ pub struct Monitor {
 
 impl Monitor {
     /// Connects once QEMU listens, and negotiates.
-    pub(super) fn connect(socket: &Path) -> anyhow::Result<Monitor> {
+    ///
+    /// # Errors
+    /// Nobody listens in time, or what listens is no monitor.
+    pub fn connect(socket: &Path) -> anyhow::Result<Monitor> {
         let stream = wait_for("QEMU should open its monitor", Duration::from_secs(20), || {
             Ok(UnixStream::connect(socket).ok())
         })?;
@@ -30,7 +33,20 @@ impl Monitor {
     /// # Errors
     /// It failed, or there was no answer in time.
     pub fn execute(&mut self, command: &str, within: Duration) -> anyhow::Result<Value> {
-        let message = json!({ "execute": command });
+        self.execute_with(command, &json!({}), within)
+    }
+
+    /// Runs a command with arguments, and waits for its result.
+    ///
+    /// # Errors
+    /// As for [`execute`](Self::execute).
+    pub fn execute_with(
+        &mut self,
+        command: &str,
+        arguments: &Value,
+        within: Duration,
+    ) -> anyhow::Result<Value> {
+        let message = json!({ "execute": command, "arguments": arguments });
         self.stream.get_mut().write_all(format!("{message}\n").as_bytes())?;
         loop {
             let said = self.next(within).with_context(|| format!("{command}: no answer"))?;
