@@ -22,8 +22,8 @@ const EVICTIONS: u32 = 2;
 
 /// A node for a device. Two hosts have one each: locks on one do not reach the other, as they do
 /// not reach from host to host.
-fn make_node(lab: &Lab, device: &Path) -> anyhow::Result<PathBuf> {
-    let node = lab.dir().join("lun");
+pub(crate) fn make_node(lab: &Lab, name: &str, device: &Path) -> anyhow::Result<PathBuf> {
+    let node = lab.dir().join(name);
     if node.exists() {
         fs::remove_file(&node)?;
     }
@@ -36,7 +36,7 @@ fn make_node(lab: &Lab, device: &Path) -> anyhow::Result<PathBuf> {
     Ok(node)
 }
 
-fn signal(name: &str, process: u32) -> anyhow::Result<()> {
+pub(crate) fn signal(name: &str, process: u32) -> anyhow::Result<()> {
     let mut command = Command::new("kill");
     command.args([name, &process.to_string()]);
     run(command, MINUTE).map(drop)
@@ -66,7 +66,7 @@ impl<'l> Contest<'l> {
 
     /// A datastore on the device, by a node of its own.
     fn add_datastore(&self, host: &Headgate) -> anyhow::Result<()> {
-        let node = make_node(self.lab, &self.device.0)?.display().to_string();
+        let node = make_node(self.lab, "lun", &self.device.0)?.display().to_string();
         host.command(&["datastore", "add", "shared", "--block", &node]).map(drop)
     }
 
@@ -88,7 +88,7 @@ impl<'l> Contest<'l> {
             self.add_datastore(two)?;
             two.command_for(MINUTE, &["disk", "takeover", "db", "--datastore=shared", "--evict"])?;
         } else {
-            make_node(self.lab, &self.device.0)?;
+            make_node(self.lab, "lun", &self.device.0)?;
             two.command_for(MINUTE, &["disk", "takeover", "db", "--evict"])?;
         }
         let mut new = Client::connect(two.nbd_socket(), "db")?;
@@ -152,7 +152,7 @@ fn an_evicted_host_that_does_not_know_takes_its_disk_back() {
         wait_for("the first host should stop its disk", MINUTE, || {
             Ok((one.json(&["disk", "show", "db"])?["state"] != "serving").then_some(()))
         })?;
-        make_node(lab, &contest.device.0)?;
+        make_node(lab, "lun", &contest.device.0)?;
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| one.command_for(MINUTE, &take));
             let patience = std::time::Instant::now() + Duration::from_secs(1);

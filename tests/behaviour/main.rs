@@ -33,6 +33,7 @@ mod many;
 mod monitoring;
 mod moves;
 mod moves_in_trouble;
+mod moves_of_leases;
 mod moves_that_die;
 mod moves_that_hang;
 mod noisy_neighbour;

@@ -358,3 +358,60 @@ fn a_reservation_counts_on_every_path_to_a_device() {
 fn a_reservation_counts_on_every_path_to_an_nvme_device() {
     counts_on_every_path(Device::NvmePaths);
 }
+
+/// The device is reserved from the first write of the copy on, by the host whose disk comes, and
+/// free when the disk has gone or the move was taken back.
+fn is_reserved_while_its_disk_is_there_or_comes(device: Device) {
+    with_lab(&PROGRAMS, |lab| {
+        let Some(mut rack) = Rack::boot(lab, device)? else { return Ok(()) };
+        let [one, two] = device.paths();
+        rack.sh(&format!(
+            "serve one && serve two || exit 1
+             for way in one:{one} two:{two}; do
+               on ${{way%%:*}} datastore add lun --block ${{way#*:}} \
+                 --persistent-reservations require || exit 1
+             done
+             on one disk create db --size 16M && fence-client /tmp/one/nbd.sock db 1 {BLOCKS}"
+        ))?;
+        let slow = "on one disk migrate db --force --to lun --detach --move-bandwidth 64k";
+        rack.sh(slow)?;
+        let copying = rack.is_held_by("one")?;
+        rack.sh("on one disk migrate db --cancel && until_over one")?;
+        rack.is_free()?;
+
+        rack.sh("on one disk migrate db --force --to lun --move-shares 100000 && until_over one")?;
+        ensure!(rack.is_held_by("one")? == copying);
+        rack.sh(&format!("fence-client /tmp/one/nbd.sock db 2 {BLOCKS}"))?;
+        let take = "on two disk takeover db --datastore lun";
+        rack.refused(take, &["reserved by another host", "--evict"])?;
+        rack.sh("on one disk migrate db --to default --move-shares 100000 && until_over one")?;
+        rack.is_free()?;
+
+        // The other host takes the device of a copy: it gets it, and the disk stays what it is.
+        rack.sh(slow)?;
+        rack.is_held_by("one")?;
+        let said = rack.sh(&format!(
+            "{take} --evict && fence-client /tmp/two/nbd.sock db 3 {BLOCKS} && until_over one &&
+             on one disk show db && fence-client /tmp/one/nbd.sock db 4 {BLOCKS}"
+        ))?;
+        ensure!(said.contains("default"), "{said}");
+        rack.is_held_by("two")?;
+        let bytes = u64::from(BLOCKS) * 4096;
+        let others = rack.sh(&format!(
+            "echo 3 >/proc/sys/vm/drop_caches; head -c {bytes} {two} | tr -d '\\003' | wc -c"
+        ))?;
+        ensure!(others.trim() == "0", "{others} bytes were overwritten");
+        rack.sh("stop one TERM; stop two TERM")?;
+        rack.is_free()
+    });
+}
+
+#[test]
+fn a_device_is_reserved_while_its_disk_is_there_or_comes() {
+    is_reserved_while_its_disk_is_there_or_comes(Device::Scsi);
+}
+
+#[test]
+fn an_nvme_device_is_reserved_while_its_disk_is_there_or_comes() {
+    is_reserved_while_its_disk_is_there_or_comes(Device::Nvme);
+}

@@ -39,6 +39,15 @@ until_state() { # HOST STATE DISK: waits until the disk is so
   done
 }
 
+until_over() { # HOST: waits until none of its disks moves, and no copy is left
+  tries=0
+  while on $1 disk moves --json | grep '"state"' | grep -qv ended; do
+    tries=$((tries + 1))
+    [ $tries -lt 240 ] || { on $1 disk moves; tail -40 /tmp/$1.log; return 1; }
+    usleep 250000
+  done
+}
+
 target() { # NAME SERIAL PAGES NUMBER: a disk in memory
   lun=/sys/kernel/config/target/core/rd_mcp_$4/$1
   mkdir -p $lun

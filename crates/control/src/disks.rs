@@ -9,7 +9,7 @@ use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, flash, images, size,
 };
 use crate::configuration::Thing;
-use crate::leases::{Before, Eviction};
+use crate::leases::{Before, DeviceOf, Eviction};
 use crate::new_disk::NewDisk;
 use crate::preconditions::in_earnest;
 use crate::tenants::groups::{Member, WhatIf};
@@ -295,7 +295,7 @@ impl Control {
             }
         };
         self.check_hold(&record.name, backend)?;
-        let fence = self.fence(&record.name, backend, eviction);
+        let fence = self.fence((&record.name, DeviceOf::Disk), backend, eviction);
         let request = OpenDisk {
             fence: fence.clone().map(|fence| fence as Arc<dyn Fence>),
             noted: self.noted_before(&record.name),

@@ -2,7 +2,8 @@
 //! that they were taken, and tells.
 
 use super::{Control, ControlError, DiskEntry, Model, Service};
-use crate::leases::{DiskFence, Eviction, FenceState, Look, Probed};
+use crate::leases::{DeviceOf, DiskFence, Eviction, FenceState, Look, Probed};
+use crate::moving::Moving;
 use headgate_api::leases::{PersistentReservation, ReservationState};
 use headgate_cluster::fence::{Cover, Right};
 use headgate_model::{Backend, DiskRecord, Name, PersistentReservations, PlaneError};
@@ -10,10 +11,11 @@ use std::sync::Arc;
 use tracing::{error, warn};
 
 impl Control {
-    /// How the device of a disk is to be reserved; `None`: it is none, or is not to be.
+    /// How the device of a disk, or of its copy, is to be reserved; `None`: it is none, or is not
+    /// to be.
     pub(super) fn fence(
         &self,
-        disk: &Name,
+        (disk, part): (&Name, DeviceOf),
         backend: &Backend,
         eviction: Eviction,
     ) -> Option<Arc<DiskFence>> {
@@ -26,11 +28,12 @@ impl Control {
             (Eviction::Never, true) => Right::Lease,
             (Eviction::Never, false) => Right::Own,
         };
-        self.leases.fences().begin(disk);
+        self.leases.fences().begin(disk, part);
         let cover = if self.leases.has_etcd() { Cover::Lease } else { Cover::Nothing };
         Some(Arc::new(DiskFence {
             fences: self.leases.fences().clone(),
             disk: disk.clone(),
+            part,
             device: device.clone(),
             mode: *mode,
             cover,
@@ -123,8 +126,12 @@ impl Control {
         self.stop_evicted();
     }
 
-    /// Stops the disks whose devices are another's by now.
+    /// Stops the disks whose devices are another's by now, and ends the moves of those whose copies
+    /// are on such devices.
     pub(super) fn stop_evicted(&self) {
+        for (disk, reason) in self.leases.fences().evicted_copies() {
+            self.give_up_copy(&disk, &reason);
+        }
         let mut stop = Vec::new();
         for (disk, reason) in self.leases.fences().evicted() {
             let service = self.model().disks.get(&disk).map(|entry| entry.service.clone());
@@ -166,6 +173,10 @@ impl Control {
         let fences = self.leases.fences();
         let disk = self.sole_disk(model, datastore, backend);
         let of_disk = disk.and_then(|disk| fences.state(&disk.record.name));
+        // Of a disk that comes, or has gone and leaves a copy still.
+        let is_here = |moving: &&Moving| moving.record.datastore(moving.reclaimed()) == datastore;
+        let copy = model.moves.values().find(is_here);
+        let of_disk = of_disk.or_else(|| fences.state_of_copy(&copy?.record.disk));
         let (state, key, reason) = match (mode, of_disk) {
             // It stays so until the disk is closed.
             (_, Some(FenceState::Held(key))) => (ReservationState::Held, Some(key), None),

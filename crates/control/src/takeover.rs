@@ -205,6 +205,9 @@ impl Control {
     pub fn keep_terms(&self) -> Duration {
         let reason = "its lease in etcd could not be renewed in time, or is another's".to_owned();
         self.stop_evicted();
+        for disk in self.leases.copies_in_doubt() {
+            self.give_up_copy(&disk, &reason);
+        }
         let stop = self.leases.in_doubt();
         let stop = stop.into_iter().map(|disk| (disk, Service::Stopped(reason.clone())));
         self.stop_at_once(stop.collect());

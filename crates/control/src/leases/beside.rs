@@ -2,18 +2,37 @@
 //! count.
 
 use super::lock::locked;
-use super::{Before, Beside, Held, Leases};
+use super::{Before, Beside, Eviction, Held, LeaseLocation, Leases, acquire_key, keeper};
 use headgate_cluster::lease::{FileLease, Holder, LeaseError, Standing};
 use headgate_model::Name;
+use headgate_units::AtomicNanos;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 impl Leases {
-    /// Becomes the holder of the copy of a disk whose lease is in this file.
+    /// Becomes the holder of the copy of a disk whose lease is there.
     pub(crate) fn acquire_beside(
+        &self,
+        disk: &Name,
+        location: &LeaseLocation,
+        before: Before,
+    ) -> Result<Beside, LeaseError> {
+        match (location, &self.keeper) {
+            (LeaseLocation::File(path), _) => self.acquire_file_beside(disk, path, before),
+            (LeaseLocation::Etcd(_), None) => Ok(Beside::Own),
+            (LeaseLocation::Etcd(key), Some(keeper)) => {
+                acquire_key(keeper, &self.beside_in_etcd, disk, key, Eviction::Never)?;
+                Ok(Beside::Own)
+            }
+        }
+    }
+
+    fn acquire_file_beside(
         &self,
         disk: &Name,
         path: &Path,
@@ -35,27 +54,55 @@ impl Leases {
 
     /// Returns when the copy that is held may be used.
     pub(crate) fn wait_beside(&self, disk: &Name) {
-        let from = locked(&self.beside).get(disk).map(|held| held.from);
+        let file = locked(&self.beside).get(disk).map(|held| held.from);
+        let from =
+            file.or_else(|| locked(&self.beside_in_etcd).get(disk).map(|(_, _, from)| *from));
         let wait =
             from.map_or(Duration::ZERO, |from| from.saturating_duration_since(Instant::now()));
         sleep(wait);
     }
 
-    /// Whether the lease of a disk's copy is held, as far as is known.
-    pub(crate) fn holds_beside(&self, disk: &Name) -> bool {
-        locked(&self.beside).contains_key(disk)
+    /// Whether a disk's copy is this host's, as far as is known: that in a file may have been lost
+    /// since it was looked at, and that in etcd is held until its term ends.
+    pub(crate) fn holds_beside(&self, disk: &Name, location: &LeaseLocation) -> bool {
+        match (location, &self.keeper) {
+            (LeaseLocation::File(_), _) => locked(&self.beside).contains_key(disk),
+            (LeaseLocation::Etcd(_), None) => true,
+            (LeaseLocation::Etcd(_), Some(keeper)) => locked(&self.beside_in_etcd)
+                .get(disk)
+                .is_some_and(|(key, token, _)| keeper.may_serve(key, *token, keeper::now())),
+        }
+    }
+
+    /// Whether the leases of a disk and of its copy are this host's, by what stands in their files
+    /// now. One that cannot be read is not known to be. Blocks.
+    pub(crate) fn stand(&self, disk: &Name) -> bool {
+        let held = [&self.files, &self.beside]
+            .map(|map| locked(map).get(disk).map(|held| held.lease.clone()));
+        held.into_iter().flatten().all(|lease| {
+            let mut lease = locked(&lease);
+            matches!(lease.as_mut().map(FileLease::standing), Some(Ok(Standing::Held)))
+        })
+    }
+
+    /// The end of the term of a disk's copy, as [`Leases::term`] of the disk.
+    pub(crate) fn term_beside(&self, disk: &Name) -> Option<Arc<AtomicNanos>> {
+        self.term_of(&self.beside_in_etcd, disk)
     }
 
     /// The copy counts from now on, and what was the disk is the copy.
     pub(crate) fn swap_beside(&self, disk: &Name) {
-        let (mut files, mut beside) = (locked(&self.files), locked(&self.beside));
-        let (counted, copy) = (files.remove(disk), beside.remove(disk));
-        files.extend(copy.map(|held| (disk.clone(), held)));
-        beside.extend(counted.map(|held| (disk.clone(), held)));
+        swap(&mut locked(&self.files), &mut locked(&self.beside), disk);
+        swap(&mut locked(&self.in_etcd), &mut locked(&self.beside_in_etcd), disk);
+        self.fences.swap(disk);
     }
 
-    /// Gives back the copy, which is no more, and removes its lease's file.
-    pub(crate) fn remove_beside(&self, disk: &Name, path: &Path) -> io::Result<()> {
+    /// Gives back the copy, which is no more, and removes its lease's file if it has one.
+    pub(crate) fn remove_beside(&self, disk: &Name, location: &LeaseLocation) -> io::Result<()> {
+        let LeaseLocation::File(path) = location else {
+            self.release_key_beside(disk);
+            return Ok(());
+        };
         let Some(held) = locked(&self.beside).remove(disk) else { return Ok(()) };
         // While the lock is held: who waits for it looks whether the file is still there.
         let removed = fs::remove_file(path).or_else(|e| match e.kind() {
@@ -66,8 +113,18 @@ impl Leases {
         removed
     }
 
+    fn release_key_beside(&self, disk: &Name) {
+        let key = locked(&self.beside_in_etcd).remove(disk);
+        if let (Some((key, ..)), Some(keeper)) = (key, &self.keeper) {
+            keeper.release(&key);
+        }
+    }
+
     /// Gives back the copy, and leaves it there.
     pub(crate) fn release_beside(&self, disk: &Name) {
+        // Before its lease: its next holder finds the device free.
+        self.fences.release_copy(disk);
+        self.release_key_beside(disk);
         let held = locked(&self.beside).remove(disk);
         let lease = held.and_then(|held| locked(&held.lease).take());
         if let Some(lease) = lease
@@ -75,6 +132,23 @@ impl Leases {
         {
             tracing::warn!(%disk, error = %e, "given back, but that could not be written down");
         }
+    }
+
+    /// Disks whose copies must not be used now: their terms in etcd are over, or in doubt. Nobody
+    /// holds them from now on, as far as is known here.
+    pub(crate) fn copies_in_doubt(&self) -> Vec<Name> {
+        let Some(keeper) = &self.keeper else { return Vec::new() };
+        let now = keeper::now();
+        let mut beside = locked(&self.beside_in_etcd);
+        let doubtful: Vec<Name> = beside
+            .iter()
+            .filter(|(_, (key, token, _))| !keeper.may_serve(key, *token, now))
+            .map(|(disk, _)| disk.clone())
+            .collect();
+        for disk in &doubtful {
+            beside.remove(disk);
+        }
+        doubtful
     }
 
     /// Looks at the leases of copies in a directory, and returns the disks whose copies were lost.
@@ -94,4 +168,10 @@ impl Leases {
         }
         lost
     }
+}
+
+fn swap<T>(counted: &mut BTreeMap<Name, T>, copies: &mut BTreeMap<Name, T>, disk: &Name) {
+    let (was, is) = (counted.remove(disk), copies.remove(disk));
+    counted.extend(is.map(|held| (disk.clone(), held)));
+    copies.extend(was.map(|held| (disk.clone(), held)));
 }

@@ -74,12 +74,30 @@ pub(crate) struct Look {
     hold: Hold,
 }
 
+/// Which copy of a disk a device holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DeviceOf {
+    /// The one that counts.
+    Disk,
+    /// The other one, of a disk that moves.
+    Copy,
+}
+
+impl DeviceOf {
+    fn other(self) -> DeviceOf {
+        match self {
+            DeviceOf::Disk => DeviceOf::Copy,
+            DeviceOf::Copy => DeviceOf::Disk,
+        }
+    }
+}
+
 /// The reservations of one daemon. No lock is held while a device works.
 #[derive(Debug)]
 pub(crate) struct Fences {
     own: Identity,
-    /// By disk.
-    known: Mutex<BTreeMap<Name, Known>>,
+    /// By disk and copy.
+    known: Mutex<BTreeMap<(Name, DeviceOf), Known>>,
     /// By datastore.
     probed: Mutex<BTreeMap<Name, Probed>>,
 }
@@ -89,6 +107,7 @@ pub(crate) struct Fences {
 pub(crate) struct DiskFence {
     pub(crate) fences: Arc<Fences>,
     pub(crate) disk: Name,
+    pub(crate) part: DeviceOf,
     pub(crate) device: PathBuf,
     pub(crate) mode: PersistentReservations,
     pub(crate) cover: Cover,
@@ -135,14 +154,32 @@ impl Fences {
     }
 
     pub(crate) fn state(&self, disk: &Name) -> Option<FenceState> {
-        locked(&self.known).get(disk).map(|known| known.state.clone())
+        self.state_of(disk, DeviceOf::Disk)
     }
 
-    /// A disk's device is asked anew.
-    pub(crate) fn begin(&self, disk: &Name) {
+    pub(crate) fn state_of_copy(&self, disk: &Name) -> Option<FenceState> {
+        self.state_of(disk, DeviceOf::Copy)
+    }
+
+    fn state_of(&self, disk: &Name, part: DeviceOf) -> Option<FenceState> {
+        locked(&self.known).get(&(disk.clone(), part)).map(|known| known.state.clone())
+    }
+
+    /// The device of a disk, or of its copy, is asked anew.
+    pub(crate) fn begin(&self, disk: &Name, part: DeviceOf) {
+        let (mut known, key) = (locked(&self.known), (disk.clone(), part));
+        if let Some(FenceState::Refused(_)) = known.get(&key).map(|known| &known.state) {
+            known.remove(&key);
+        }
+    }
+
+    /// The copy counts from now on, and what was the disk is the copy.
+    pub(super) fn swap(&self, disk: &Name) {
         let mut known = locked(&self.known);
-        if let Some(FenceState::Refused(_)) = known.get(disk).map(|known| &known.state) {
-            known.remove(disk);
+        let parts = [DeviceOf::Disk, DeviceOf::Copy].map(|part| (disk.clone(), part));
+        let found = parts.map(|key| known.remove(&key).map(|found| (key, found)));
+        for ((disk, part), found) in found.into_iter().flatten() {
+            known.insert((disk, part.other()), found);
         }
     }
 
@@ -154,19 +191,19 @@ impl Fences {
         }
     }
 
-    /// Disks whose devices are reserved.
+    /// Disks that have a device reserved, be it their copy's.
     pub(super) fn disks(&self) -> Vec<Name> {
         let known = locked(&self.known);
         known
             .iter()
             .filter(|(_, known)| known.hold.is_some())
-            .map(|(disk, _)| disk.clone())
+            .map(|((disk, _), _)| disk.clone())
             .collect()
     }
 
     /// Devices that are reserved as far as is known.
     pub(crate) fn looks(&self) -> Vec<Look> {
-        let held = |(disk, known): (&Name, &Known)| {
+        let held = |((disk, _), known): (&(Name, DeviceOf), &Known)| {
             let hold = known.hold.clone().filter(|_| matches!(known.state, FenceState::Held(_)))?;
             Some(Look { disk: disk.clone(), path: hold.path.clone(), hold })
         };
@@ -188,20 +225,37 @@ impl Fences {
     }
 
     fn lost(&self, disk: &Name, device: &Arc<Device>, reason: String) {
-        if let Some(known) = locked(&self.known).get_mut(disk)
-            // It may have been reserved anew since it was looked at.
-            && known.hold.as_ref().is_some_and(|hold| Arc::ptr_eq(&hold.device, device))
-        {
+        let mut known = locked(&self.known);
+        // It may have been reserved anew since it was looked at, and may be the other copy's now.
+        let its = |(of, known): &(&(Name, DeviceOf), &mut Known)| {
+            of.0 == *disk
+                && known.hold.as_ref().is_some_and(|hold| Arc::ptr_eq(&hold.device, device))
+        };
+        if let Some((_, known)) = known.iter_mut().find(its) {
             known.state = FenceState::Lost(reason);
         }
     }
 
-    /// Disks that must not be served, for their devices are another's, with the reason and whether
-    /// that is news.
+    /// Disks that must not be served, for their devices are another's, with the reason.
     pub(crate) fn evicted(&self) -> Vec<(Name, String)> {
+        self.evicted_of(DeviceOf::Disk)
+    }
+
+    /// Disks whose copies must not be used, for their devices are another's, with the reason; each
+    /// is told once. There is nothing to give back of these.
+    pub(crate) fn evicted_copies(&self) -> Vec<(Name, String)> {
+        let evicted = self.evicted_of(DeviceOf::Copy);
+        let mut known = locked(&self.known);
+        for (disk, _) in &evicted {
+            known.remove(&(disk.clone(), DeviceOf::Copy));
+        }
+        evicted
+    }
+
+    fn evicted_of(&self, of: DeviceOf) -> Vec<(Name, String)> {
         let mut known = locked(&self.known);
         let mut evicted = Vec::new();
-        for (disk, known) in known.iter_mut() {
+        for ((disk, _), known) in known.iter_mut().filter(|((_, part), _)| *part == of) {
             let Some(hold) = &known.hold else { continue };
             if !hold.refused.load(Ordering::Acquire) {
                 continue;
@@ -219,12 +273,21 @@ impl Fences {
 
     /// Gives a device back: nothing of its disk is in flight any more. Blocks.
     pub(super) fn release(&self, disk: &Name) {
+        self.release_part(disk, DeviceOf::Disk);
+    }
+
+    /// Gives the device of a copy back, which nobody has open. Blocks.
+    pub(crate) fn release_copy(&self, disk: &Name) {
+        self.release_part(disk, DeviceOf::Copy);
+    }
+
+    fn release_part(&self, disk: &Name, part: DeviceOf) {
         let hold = {
-            let mut known = locked(&self.known);
-            match known.get(disk).map(|known| &known.state) {
+            let (mut known, key) = (locked(&self.known), (disk.clone(), part));
+            match known.get(&key).map(|known| &known.state) {
                 // There is nothing to give back, and an operator may want to know.
-                Some(FenceState::Refused(_)) => None,
-                _ => known.remove(disk).and_then(|known| known.hold),
+                Some(FenceState::Refused(_)) if part == DeviceOf::Disk => None,
+                _ => known.remove(&key).and_then(|known| known.hold),
             }
         };
         let Some(Hold { key, device, .. }) = hold else { return };
@@ -239,14 +302,14 @@ impl Fences {
         locked(&self.probed).remove(datastore);
     }
 
-    fn note(&self, disk: &Name, state: FenceState, hold: Option<Hold>) {
-        locked(&self.known).insert(disk.clone(), Known { state, hold });
+    fn note(&self, disk: &Name, part: DeviceOf, state: FenceState, hold: Option<Hold>) {
+        locked(&self.known).insert((disk.clone(), part), Known { state, hold });
     }
 }
 
 impl Fence for DiskFence {
     fn raise(&self, device: BorrowedFd<'_>) -> Result<Option<Arc<AtomicBool>>, PlaneError> {
-        let DiskFence { fences, disk, device: path, mode, cover, right } = self;
+        let DiskFence { fences, disk, part, device: path, mode, cover, right } = self;
         let failed = |e: &dyn std::fmt::Display| PlaneError {
             error: format!("cannot reserve {}: {e}", path.display()),
             hint: Some(
@@ -262,19 +325,19 @@ impl Fence for DiskFence {
                 info!(%disk, %key, "its device is reserved: it refuses the writes of other hosts");
                 let refused = Arc::new(AtomicBool::new(false));
                 let hold = Hold { key, device, path: path.clone(), refused: refused.clone() };
-                fences.note(disk, FenceState::Held(key), Some(hold));
+                fences.note(disk, *part, FenceState::Held(key), Some(hold));
                 Ok(Some(refused))
             }
             Err(DeviceError::Unsupported(why)) if *mode == PersistentReservations::Auto => {
-                if fences.state(disk) != Some(FenceState::Without(why.clone())) {
+                if fences.state_of(disk, *part) != Some(FenceState::Without(why.clone())) {
                     warn!(%disk, reason = %why, "its device is not reserved: hosts that lose it may still write");
                 }
-                fences.note(disk, FenceState::Without(why), None);
+                fences.note(disk, *part, FenceState::Without(why), None);
                 Ok(None)
             }
             Err(DeviceError::Refused(refusal)) => {
                 let error = failed(&refusal);
-                fences.note(disk, FenceState::Refused(refusal), None);
+                fences.note(disk, *part, FenceState::Refused(refusal), None);
                 Err(error)
             }
             Err(e) => Err(failed(&e)),
@@ -296,7 +359,7 @@ impl Fences {
         let device = Arc::new(Device::open(&path).unwrap());
         let refused = Arc::new(AtomicBool::new(false));
         let hold = Hold { key, device, path, refused: refused.clone() };
-        self.note(disk, FenceState::Held(key), Some(hold));
+        self.note(disk, DeviceOf::Disk, FenceState::Held(key), Some(hold));
         refused
     }
 }

@@ -11,7 +11,7 @@ mod keeper;
 mod lock;
 mod ticker;
 
-pub(crate) use fences::{DiskFence, FenceState, Fences, Look, Probed};
+pub(crate) use fences::{DeviceOf, DiskFence, FenceState, Fences, Look, Probed};
 pub use keeper::{Keeper, KeeperError};
 pub use ticker::Ticker;
 
@@ -109,6 +109,9 @@ pub(crate) struct LeaseState {
     pub other: Option<Holder>,
 }
 
+/// By disk: its name in etcd, and from when it may be served.
+type Keys = Mutex<BTreeMap<Name, (String, Token, Instant)>>;
+
 /// The leases of one daemon. No lock but that of one lease is held while a file system works.
 pub struct Leases {
     own: Identity,
@@ -118,8 +121,9 @@ pub struct Leases {
     /// Directories that are looked at now.
     looking: Mutex<BTreeMap<PathBuf, Arc<AtomicBool>>>,
     keeper: Option<Keeper>,
-    /// By disk: its name in etcd, and from when it may be served.
-    in_etcd: Mutex<BTreeMap<Name, (String, Token, Instant)>>,
+    in_etcd: Keys,
+    /// Of disks with two copies, as `beside`. Locked after `in_etcd`.
+    beside_in_etcd: Keys,
     /// Disks that this daemon serves again as soon as it may.
     wanted: Mutex<BTreeSet<Name>>,
     /// The last other holder of disks that could not be acquired.
@@ -139,6 +143,7 @@ impl Leases {
             beside: Mutex::default(),
             looking: Mutex::default(),
             in_etcd: Mutex::default(),
+            beside_in_etcd: Mutex::default(),
             wanted: Mutex::default(),
             others: Mutex::default(),
             lost: AtomicU64::new(0),
@@ -170,7 +175,10 @@ impl Leases {
     ) -> Result<(), LeaseError> {
         let outcome = match location {
             LeaseLocation::File(path) => self.acquire_file(disk, path, before),
-            LeaseLocation::Etcd(name) => self.acquire_in_etcd(disk, name, eviction),
+            LeaseLocation::Etcd(name) => match &self.keeper {
+                Some(keeper) => acquire_key(keeper, &self.in_etcd, disk, name, eviction),
+                None => Ok(()),
+            },
         };
         match &outcome {
             Ok(()) => {
@@ -233,34 +241,6 @@ impl Leases {
                 other => return other,
             }
         }
-    }
-
-    fn acquire_in_etcd(
-        &self,
-        disk: &Name,
-        name: &str,
-        eviction: Eviction,
-    ) -> Result<(), LeaseError> {
-        let Some(keeper) = &self.keeper else { return Ok(()) };
-        // What was held may be another's by now: then only etcd knows.
-        if locked(&self.in_etcd)
-            .get(disk)
-            .is_some_and(|(name, token, _)| keeper.may_serve(name, *token, keeper::now()))
-        {
-            return Ok(());
-        }
-        let (token, wait) = keeper.acquire(name, eviction).map_err(|e| match e {
-            LeaseError::Held { holder, token, .. } => {
-                LeaseError::Held { disk: disk.to_string(), holder, token }
-            }
-            other => other,
-        })?;
-        let mut in_etcd = locked(&self.in_etcd);
-        let same = in_etcd.get(disk).filter(|(_, held, _)| *held == token);
-        // Who was evicted from it is waited for still.
-        let from = same.map_or(Instant::now(), |(_, _, from)| *from).max(Instant::now() + wait);
-        in_etcd.insert(disk.clone(), (name.to_owned(), token, from));
-        Ok(())
     }
 
     /// Returns when a disk that is held may be served.
@@ -433,8 +413,12 @@ impl Leases {
     /// The end of the term of a disk whose lease has one: it moves on with each renewal, and is
     /// over for ever once the lease is lost.
     pub(crate) fn term(&self, disk: &Name) -> Option<Arc<AtomicNanos>> {
-        let in_etcd = locked(&self.in_etcd);
-        let (name, token, _) = in_etcd.get(disk)?;
+        self.term_of(&self.in_etcd, disk)
+    }
+
+    fn term_of(&self, keys: &Keys, disk: &Name) -> Option<Arc<AtomicNanos>> {
+        let keys = locked(keys);
+        let (name, token, _) = keys.get(disk)?;
         // A lease that was lost a moment ago: its disk is stopped soon, and serves nothing before.
         Some(self.keeper.as_ref()?.term(name, *token).unwrap_or_default())
     }
@@ -481,4 +465,33 @@ impl Leases {
     pub fn etcd_answers(&self) -> Option<bool> {
         self.keeper.as_ref().map(Keeper::answers)
     }
+}
+
+/// Becomes the holder of a disk whose lease is in etcd under this name.
+fn acquire_key(
+    keeper: &Keeper,
+    keys: &Keys,
+    disk: &Name,
+    name: &str,
+    eviction: Eviction,
+) -> Result<(), LeaseError> {
+    // What was held may be another's by now: then only etcd knows.
+    if locked(keys)
+        .get(disk)
+        .is_some_and(|(name, token, _)| keeper.may_serve(name, *token, keeper::now()))
+    {
+        return Ok(());
+    }
+    let (token, wait) = keeper.acquire(name, eviction).map_err(|e| match e {
+        LeaseError::Held { holder, token, .. } => {
+            LeaseError::Held { disk: disk.to_string(), holder, token }
+        }
+        other => other,
+    })?;
+    let mut keys = locked(keys);
+    let same = keys.get(disk).filter(|(_, held, _)| *held == token);
+    // Who was evicted from it is waited for still.
+    let from = same.map_or(Instant::now(), |(_, _, from)| *from).max(Instant::now() + wait);
+    keys.insert(disk.clone(), (name.to_owned(), token, from));
+    Ok(())
 }

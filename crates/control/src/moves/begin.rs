@@ -2,7 +2,7 @@
 
 use super::reclaim::Copy;
 use super::watch::Watch;
-use crate::leases::{Before, Beside, LeaseLocation};
+use crate::leases::{Before, Beside, DeviceOf, Eviction};
 use crate::moving::{Moving, Phase, Verdict};
 use crate::preconditions::in_earnest;
 use crate::remote::Found;
@@ -13,7 +13,9 @@ use headgate_api::terms::DryRun;
 use headgate_api::types::{Changed, DiskCreate, Force};
 use headgate_catalog::PolicyChange;
 use headgate_mirror::Side;
-use headgate_model::{Backend, DiskRecord, MoveOrder, MoveRecord, MoveStep, Name, Writes};
+use headgate_model::{
+    Backend, DiskRecord, Fence, MoveOrder, MoveRecord, MoveStep, Name, OpenDisk, Writes,
+};
 use headgate_units::Bytes;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -269,11 +271,9 @@ impl Control {
         target: &Backend,
         ticket: &Ticket,
     ) -> Result<(), ControlError> {
-        let Some(LeaseLocation::File(path)) = self.lease_location(disk, target) else {
-            return Ok(());
-        };
+        let Some(location) = self.lease_location(disk, target) else { return Ok(()) };
         ticket.step(format!("acquiring the lease of the copy of disk '{disk}'"));
-        match self.leases.acquire_beside(disk, &path, Before::New)? {
+        match self.leases.acquire_beside(disk, &location, Before::New)? {
             Beside::Own => {
                 ticket.rest(|| self.leases.wait_beside(disk));
                 Ok(())
@@ -327,9 +327,13 @@ impl Control {
             None => None,
         };
         let remote = remote::disk(&record, target, session, &self.leases)?;
-        let mut target = self.open_request(&record, image, remote);
-        // That of the disk is of its lease where it is now.
-        target.term = None;
+        let fence = self.fence((&record.name, DeviceOf::Copy), target, Eviction::Never);
+        let target = OpenDisk {
+            // That of the disk is of its lease where it is now.
+            term: self.leases.term_beside(&record.name),
+            fence: fence.map(|fence| fence as Arc<dyn Fence>),
+            ..self.open_request(&record, image, remote)
+        };
         Ok(MoveOrder { disk: record.name, target, content, pace: request.pace() })
     }
 }

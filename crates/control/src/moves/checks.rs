@@ -2,14 +2,13 @@
 
 use crate::datastores::volatile;
 use crate::disks::being_created;
-use crate::leases::{FenceState, Probed};
 use crate::moving::Moving;
 use crate::new_disk::NewDisk;
 use crate::{Control, ControlError, DiskEntry, Model, Service, remote};
 use headgate_api::moves::DiskMigrate;
 use headgate_devices::ModelSpec;
 use headgate_mirror::{Operation, Refused};
-use headgate_model::{Backend, DiskRecord, MoveStep, Name, PersistentReservations};
+use headgate_model::{Backend, DiskRecord, MoveStep, Name};
 use headgate_stripe::Layout;
 
 fn refused(operation: Operation) -> Refused {
@@ -220,9 +219,6 @@ impl Control {
                 "a datastore that keeps what it is given",
             ));
         }
-        let held = self.leases.fences().state(disk);
-        self.check_one_lease(&source.record.name, &source.record.backend, held)?;
-        self.check_one_lease(&target.record.name, &target.record.backend, None)?;
         warnings.extend(volatile(&target.record));
         if let (Backend::Nbd { .. } | Backend::Stripe { .. }, Some(export)) =
             (&target.record.backend, &request.export)
@@ -233,50 +229,5 @@ impl Control {
             ));
         }
         Ok(warnings)
-    }
-
-    /// The lease of a block device is that of a disk, and a disk has one there and no second: a
-    /// move from such a device or to it would leave one copy without.
-    fn check_one_lease(
-        &self,
-        datastore: &Name,
-        backend: &Backend,
-        held: Option<FenceState>,
-    ) -> Result<(), ControlError> {
-        let Backend::Block { device, persistent_reservations: mode } = backend else {
-            return Ok(());
-        };
-        let device = device.display();
-        if self.leases.has_etcd() {
-            return Err(ControlError::Busy {
-                error: format!(
-                    "datastore '{datastore}' is block device {device}, whose lease is in etcd: \
-                     disks cannot be moved from such devices or to them yet"
-                ),
-                hint: "choose a datastore on a directory, or copy the disk while no guest uses it"
-                    .into(),
-            });
-        }
-        let is_free = match held {
-            Some(FenceState::Held(_) | FenceState::Lost(_)) => false,
-            Some(FenceState::Without(_)) => true,
-            Some(FenceState::Refused(_)) | None => {
-                let found = self.leases.fences().probed(datastore);
-                *mode == PersistentReservations::Off || matches!(found, Some(Probed::Unable(_)))
-            }
-        };
-        if is_free {
-            return Ok(());
-        }
-        Err(ControlError::Busy {
-            error: format!(
-                "datastore '{datastore}' is block device {device}, which can be reserved for this \
-                 host: disks cannot be moved from such devices or to them yet"
-            ),
-            hint: format!(
-                "choose another datastore, or do without reservations: 'headgate datastore set \
-                 {datastore} --persistent-reservations off', and open the disk anew"
-            ),
-        })
     }
 }

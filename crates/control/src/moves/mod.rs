@@ -16,6 +16,8 @@ mod tests;
 #[cfg(test)]
 mod tests_of_crashes;
 #[cfg(test)]
+mod tests_of_leases;
+#[cfg(test)]
 mod tests_within;
 mod views;
 mod watch;

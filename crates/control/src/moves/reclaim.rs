@@ -1,6 +1,6 @@
 //! Removes the copy that does not count when a move is over, and then its row.
 
-use crate::leases::{Before, Beside, LeaseLocation};
+use crate::leases::{Before, Beside};
 use crate::moving::{Moving, Phase};
 use crate::{Control, ControlError, Service, crash, images};
 use headgate_api::types::Force;
@@ -45,8 +45,10 @@ impl Control {
             }
         }
         crash::point("copy removed");
-        if let Some(LeaseLocation::File(path)) = self.lease_location(disk, &backend) {
-            self.leases.remove_beside(disk, &path).map_err(|source| ControlError::Io {
+        // Before its lease: its next holder finds the device free.
+        self.leases.fences().release_copy(disk);
+        if let Some(location) = self.lease_location(disk, &backend) {
+            self.leases.remove_beside(disk, &location).map_err(|source| ControlError::Io {
                 doing: format!("remove the lease of the copy of disk '{disk}'"),
                 source,
             })?;
@@ -60,10 +62,8 @@ impl Control {
 
     /// Who has the copy of a disk, if it is not this host: what has its name is theirs.
     fn other_holder(&self, disk: &Name, backend: &Backend) -> Result<Option<String>, ControlError> {
-        let Some(LeaseLocation::File(path)) = self.lease_location(disk, backend) else {
-            return Ok(None);
-        };
-        match self.leases.acquire_beside(disk, &path, Before::Existing) {
+        let Some(location) = self.lease_location(disk, backend) else { return Ok(None) };
+        match self.leases.acquire_beside(disk, &location, Before::Existing) {
             Ok(Beside::Own) => Ok(None),
             Ok(Beside::Foreign(holder)) => Ok(Some(holder.to_string())),
             Err(e @ (LeaseError::Held { .. } | LeaseError::HeldByUnknown { .. })) => {

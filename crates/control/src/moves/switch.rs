@@ -1,11 +1,11 @@
 //! The switch: one change of the catalog, after which the target is the disk.
 
-use crate::leases::LeaseLocation;
+use crate::leases::{FenceState, LeaseLocation};
 use crate::moving::{Moving, Phase, Verdict};
 use crate::{Control, ControlError, crash};
 use headgate_catalog::Catalog;
 use headgate_cluster::lease::Holder;
-use headgate_mirror::Word;
+use headgate_mirror::{Side, Word};
 use headgate_model::{Backend, DiskRecord, MoveRecord, MoveStep, Name};
 use tracing::{error, info, warn};
 
@@ -81,7 +81,7 @@ impl Control {
     /// Writes the switch down: disk and move in one step.
     pub(super) fn write_switch(&self, disk: &Name) -> Word {
         let mut catalog = self.catalog();
-        if let Err(why) = self.check_copy_held(disk) {
+        if let Err(why) = self.check_held(disk) {
             warn!(%disk, error = %why, "the move does not end with a switch");
             return Word::NotMade;
         }
@@ -157,34 +157,71 @@ impl Control {
         Word::Made
     }
 
-    /// Whether the copy is this host's still.
-    pub(super) fn check_copy_held(&self, disk: &Name) -> Result<(), ControlError> {
-        let target = {
+    /// Whether disk and copy are this host's still, as far as is known without asking anybody. A
+    /// disk that another host has must not go on from its copy here.
+    pub(super) fn check_held(&self, disk: &Name) -> Result<(), ControlError> {
+        let (source, target) = {
             let model = self.model();
             let Some(moving) = model.moves.get(disk) else { return Ok(()) };
-            model.datastore(&moving.record.target)?.record.backend.clone()
+            let backend = |side| {
+                let store = model.datastore(moving.record.datastore(side))?;
+                Ok::<_, ControlError>(store.record.backend.clone())
+            };
+            (backend(Side::Source)?, backend(Side::Target)?)
         };
-        match self.lease_location(disk, &target) {
-            Some(LeaseLocation::File(_)) if !self.leases.holds_beside(disk) => {
-                Err(ControlError::Busy {
-                    error: format!("another host has taken the copy of disk '{disk}'"),
-                    hint: "choose a datastore that no other host uses for this name".into(),
-                })
+        let is_ours = |location: LeaseLocation| self.leases.may_serve(disk, &location);
+        let evicted = matches!(self.leases.fences().state(disk), Some(FenceState::Lost(_)));
+        if evicted || !self.lease_location(disk, &source).is_none_or(is_ours) {
+            return Err(ControlError::Busy {
+                error: format!("another host has taken disk '{disk}', or its lease is in doubt"),
+                hint: "look at the disk there before it is taken back".into(),
+            });
+        }
+        let is_ours = |location: LeaseLocation| self.leases.holds_beside(disk, &location);
+        if !self.lease_location(disk, &target).is_none_or(is_ours) {
+            return Err(ControlError::Busy {
+                error: format!(
+                    "another host has taken the copy of disk '{disk}', or its lease is in doubt"
+                ),
+                hint: "choose a datastore that no other host uses for this name".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether the leases in files say still that disk and copy are this host's, and devices that
+    /// they are reserved for it: it may have stood still since it looked last. Blocks.
+    pub(super) fn check_stands(&self, disk: &Name) -> Result<(), ControlError> {
+        for look in self.leases.fences().looks() {
+            if look.disk == *disk {
+                self.leases.fences().look(&look);
             }
-            _ => Ok(()),
+        }
+        if self.leases.stand(disk) {
+            return self.check_held(disk);
+        }
+        Err(ControlError::Busy {
+            error: format!("the leases of disk '{disk}' and its copy are not known to be held"),
+            hint: "see that their datastores answer, and who serves the disk".into(),
+        })
+    }
+
+    /// Copies whose leases in files are another's by now: their moves end, and the disks do not.
+    pub(crate) fn give_up_copies(&self, lost: Vec<(Name, Option<Holder>)>) {
+        for (disk, to) in lost {
+            let to = to.map_or_else(|| "another host".to_owned(), |to| to.to_string());
+            self.give_up_copy(&disk, &format!("it was taken by {to}"));
         }
     }
 
-    /// Copies whose leases are another's by now: their moves end, and the disks do not.
-    pub(crate) fn give_up_copies(&self, lost: Vec<(Name, Option<Holder>)>) {
-        for (disk, to) in lost {
-            let is_target = matches!(self.moving(&disk), Ok(moving)
-                if moving.record.step != MoveStep::Switched);
-            let to = to.map_or_else(|| "another host".to_owned(), |to| to.to_string());
-            warn!(%disk, %to, "the copy of a disk that moves was taken by another host");
-            if is_target && let Err(e) = self.plane.cancel_move(&disk) {
-                warn!(%disk, error = %e, "its move goes on");
-            }
+    /// Ends the move of a disk whose copy must not be used any more. After the switch that copy is
+    /// what the disk was, and nobody uses it.
+    pub(crate) fn give_up_copy(&self, disk: &Name, reason: &str) {
+        let is_target = matches!(self.moving(disk), Ok(moving)
+            if moving.record.step != MoveStep::Switched);
+        warn!(%disk, reason, "the copy of a disk that moves is given up");
+        if is_target && let Err(e) = self.plane.cancel_move(disk) {
+            warn!(%disk, error = %e, "its move goes on");
         }
     }
 }

@@ -104,7 +104,13 @@ impl Watch {
 
     /// Records the switch, and tells what became of that.
     fn record_switch(&mut self, control: &Control) {
-        let mut word = control.write_switch(&self.disk);
+        let mut word = match control.check_stands(&self.disk) {
+            Ok(()) => control.write_switch(&self.disk),
+            Err(why) => {
+                warn!(disk = %self.disk, error = %why, "the move does not end with a switch");
+                Word::NotMade
+            }
+        };
         while word == Word::Unknown {
             self.tell(control, word);
             sleep(RETRY);
@@ -117,7 +123,7 @@ impl Watch {
         }
         self.tell(control, word);
         // While the switch was being recorded nothing could end the move.
-        if control.check_copy_held(&self.disk).is_err() && word == Word::NotMade {
+        if word == Word::NotMade && control.check_held(&self.disk).is_err() {
             let _ = control.plane.cancel_move(&self.disk);
         }
     }
