@@ -6,6 +6,7 @@
 
 mod columns;
 mod cycles;
+mod features;
 mod figures;
 mod functions;
 mod house;
@@ -32,11 +33,15 @@ Commands:
   figures [DIR]        print lines, files, long functions, cycles, unsafe blocks and arrows
   mutations [NAME...]  put known defects into what keeps acknowledged bytes: is each noticed?
   mutations --in-place [NAME...]
-                       the same in this checkout, which saves building everything twice
+                       the same in this checkout, which saves building everything twice; files
+                       are put back, after a signal and after a crash too
   purity               prove that the pure crates need no clock, file, socket, thread or entropy
 ";
 
 fn main() -> ExitCode {
+    if let Some(code) = mutations::wrapper::stand_in() {
+        return code;
+    }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args.as_slice() {

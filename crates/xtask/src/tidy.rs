@@ -9,7 +9,7 @@ use crate::mutations;
 use crate::paths;
 use crate::ratchet::{self, Mode, Ratchets};
 use crate::tree::{self, Failure, Workspace};
-use crate::{cycles, functions};
+use crate::{cycles, features, functions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,7 @@ pub fn run(mode: Mode) -> Result<bool, Failure> {
     let mut wrong = texts(&root)?;
     wrong.extend(links(&root)?);
     wrong.extend(mutations::stale(&root)?);
+    wrong.extend(features::differ(&root)?);
     wrong.extend(house.arrows(&workspace));
     wrong.extend(purity(&root, &house, &crates));
     wrong.extend(ratchets(&root, &crates, mode)?);
