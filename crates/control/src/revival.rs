@@ -65,15 +65,19 @@ impl Control {
         let now = Instant::now();
         let due: Vec<Name> = {
             let (model, hangs) = (self.model(), self.hangs());
-            let is_due = |name: &&Name| {
-                let store = &model.datastores[*name];
-                let mut disks = model.disks_on(name).filter(|disk| disk.service.is_tried_again());
-                match &store.service {
-                    Service::Serving => {
-                        disks.any(|disk| hangs.is_due(now, name, Some(&disk.record.name)))
-                    }
-                    _ => hangs.is_due(now, name, None),
-                }
+            // One look at each disk, however many datastores there are.
+            let waiting: Vec<&DiskRecord> = model
+                .disks
+                .values()
+                .filter(|disk| disk.service.is_tried_again())
+                .map(|disk| &disk.record)
+                .collect();
+            let is_due = |name: &&Name| match &model.datastores[*name].service {
+                Service::Serving => waiting
+                    .iter()
+                    .filter(|disk| disk.datastore == **name)
+                    .any(|disk| hangs.is_due(now, name, Some(&disk.name))),
+                _ => hangs.is_due(now, name, None),
             };
             model.datastores.keys().filter(is_due).cloned().collect()
         };

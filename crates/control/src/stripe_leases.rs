@@ -3,11 +3,12 @@
 
 use super::{Control, ControlError, remote};
 use crate::leases::{Eviction, Leases};
-use crate::state::Service;
+use crate::state::{DatastoreEntry, Service};
 use headgate_api::leases::{Lease, LeaseHolder, LeasePlace};
 use headgate_api::types::Force;
 use headgate_model::{
-    ConnectionState, DiskRecord, MemberContent, MemberProbe, Name, ServerLeases, StripeRecord,
+    Backend, ConnectionState, DiskRecord, MemberContent, MemberProbe, Name, ServerLeases,
+    StripeRecord,
 };
 use headgate_nbd::uri::Uri;
 use headgate_stripe::{HostName, Label, Layout, Lease as OnLabels, Stage};
@@ -149,6 +150,12 @@ impl Control {
     pub(super) fn stop_striped_evicted(&self) {
         let striped: Vec<Name> = {
             let model = self.model();
+            // Most hosts have none, and many disks to look at each second.
+            let may_have =
+                |store: &DatastoreEntry| matches!(store.record.backend, Backend::Stripe { .. });
+            if !model.datastores.values().any(may_have) {
+                return;
+            }
             let served = |entry: &&crate::DiskEntry| entry.service == Service::Serving;
             let striped = model.disks.values().filter(served);
             striped
