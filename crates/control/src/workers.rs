@@ -396,16 +396,27 @@ mod tests {
         }
         // A datastore of the same name is made while the last job of the former hangs.
         let (release, held) = channel::<()>();
+        let (go_on, waits) = channel::<()>();
         let (order, done) = channel();
-        let first = order.clone();
+        let (first, second) = (order.clone(), order.clone());
         let given_up = workers.run_last(&name("a"), "", Duration::ZERO, move |_| {
             held.recv().unwrap();
             first.send("former").unwrap();
         });
         assert!(matches!(given_up, Err(NotDone::Hung(_))), "{given_up:?}");
-        workers.start(&name("a"), "", move |_| order.send("new").unwrap()).unwrap();
+        let of_the_new = move |_: &Ticket| {
+            second.send("new").unwrap();
+            waits.recv().unwrap();
+            second.send("new, done").unwrap();
+        };
+        workers.start(&name("a"), "", of_the_new).unwrap();
         release.send(()).unwrap();
         assert_eq!([done.recv().unwrap(), done.recv().unwrap()], ["former", "new"]);
+        // What comes now comes behind the new one's first job, on the same thread.
+        assert!(!workers.is_idle(&name("a")), "its thread was forgotten with the former's");
+        workers.start(&name("a"), "", move |_| order.send("next").unwrap()).unwrap();
+        go_on.send(()).unwrap();
+        assert_eq!([done.recv().unwrap(), done.recv().unwrap()], ["new, done", "next"]);
         assert_eq!(workers.run(&name("a"), "", MINUTE, |_| 8), Ok(8));
         assert_eq!(threads(&workers), 1, "it is the new one's");
     }
