@@ -249,3 +249,59 @@ pub struct NbdSample {
     /// How often a connection got less than it asked for.
     pub memory_denied: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(disks: &[&Name]) -> DatastoreSample {
+        let disk = |name: &&Name| {
+            DiskSample::new((*name).clone(), Policy::default(), DiskSnapshot::default())
+        };
+        DatastoreSample {
+            name: "ds".parse().unwrap(),
+            window: Slots::ONE,
+            narrowed: None,
+            in_flight: 0,
+            queued: 0,
+            stats: DiskSnapshot::default(),
+            disks: disks.iter().map(disk).collect(),
+            flash: None,
+            costs: None,
+        }
+    }
+
+    /// Whoever came or went, and wherever one looks first: a disk is found where it is, and no
+    /// other is taken for it.
+    #[test]
+    fn a_disk_is_found_by_its_name_and_no_other_for_it() {
+        let names = ["a", "b", "c", "d", "e"].map(|name| name.parse::<Name>().unwrap());
+        for present in 0..1_u32 << names.len() {
+            let is_there = |at: &usize| present & 1 << at != 0;
+            let there: Vec<&Name> =
+                (0..names.len()).filter(is_there).map(|at| &names[at]).collect();
+            let store = store(&there);
+            for (at, name) in names.iter().enumerate() {
+                for place in 0..names.len() + 2 {
+                    let found = store.disk_near(name, place).map(|disk| &disk.name);
+                    assert_eq!(found, is_there(&at).then_some(name), "{there:?} from {place}");
+                }
+            }
+        }
+    }
+
+    /// Counters of a disk that went are not those of the one that took its place.
+    #[test]
+    fn what_a_disk_was_before_is_its_own() {
+        let [a, b, c] = ["a", "b", "c"].map(|name| name.parse::<Name>().unwrap());
+        let (before, mut now) = (store(&[&a, &b]), store(&[&b, &c]));
+        let earlier = |now: &DatastoreSample, place| {
+            now.earlier(place, &before).map(|disk| disk.name.clone())
+        };
+        assert_eq!([earlier(&now, 0), earlier(&now, 1)], [Some(b.clone()), None]);
+        // One that stood still is the same without a look at its name.
+        now.disks.insert(0, before.disks[0].clone());
+        assert_eq!(earlier(&now, 0), Some(a));
+        assert_eq!([earlier(&now, 1), earlier(&now, 2), earlier(&now, 3)], [Some(b), None, None]);
+    }
+}
