@@ -112,12 +112,15 @@ pub fn run(place: Where, names: &[&str]) -> Result<bool, Failure> {
     let wrapper = Wrapper::new(&tree.join(DIR))?;
     let judge = Judge { workspace, logs, wrapper, interrupted: &interrupted };
     let started = Instant::now();
-    let unchanged = unchanged(&judge, &chosen)?;
     let mut table: BTreeMap<Outcome, Vec<&str>> = BTreeMap::new();
-    let done = chosen.iter().try_for_each(|mutation| {
-        let outcome = one(&judge, mutation, unchanged[&mutation.test], &note)?;
-        table.entry(outcome).or_default().push(&mutation.name);
-        Ok::<(), Failure>(())
+    let mut packages = chosen.chunk_by(|a, b| a.test.package == b.test.package);
+    let done = packages.try_for_each(|of_package| {
+        let unchanged = unchanged(&judge, of_package)?;
+        of_package.iter().try_for_each(|mutation| {
+            let outcome = one(&judge, mutation, unchanged[&mutation.test], &note)?;
+            table.entry(outcome).or_default().push(&mutation.name);
+            Ok::<(), Failure>(())
+        })
     });
     print_table(&table, chosen.len(), started.elapsed());
     done?;
@@ -146,7 +149,7 @@ fn unchanged(
         if times.contains_key(test) {
             continue;
         }
-        let name = format!("unchanged-{}", times.len());
+        let name = format!("unchanged-{}-{}", test.package, times.len());
         let started = Instant::now();
         let verdict = judge.ask(test, Duration::from_secs(3600), &name)?;
         let took = started.elapsed();
