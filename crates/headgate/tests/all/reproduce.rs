@@ -39,7 +39,8 @@ fn experiments_that_ended_before_ctrl_c_are_kept() {
     let rest = said.split("hint: 'headgate reproduce ").nth(1).expect(&said);
     assert!(rest.contains(" --seeds 1 --seeds-from 9000' runs the others"), "{said}");
     let first = out.split(':').next().unwrap();
-    assert!(first.starts_with("mc-") && !rest.contains(first), "{out}{said}");
+    assert!(first.starts_with("mc-") || first.starts_with("pa-"), "{out}{said}");
+    assert!(!rest.contains(first), "{out}{said}");
     assert!(std::fs::read_to_string(&report).unwrap().contains(&format!("id=\"{first}\"")));
 }
 

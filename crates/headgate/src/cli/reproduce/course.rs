@@ -14,27 +14,18 @@ pub(super) struct Course {
 
 impl Course {
     pub(super) fn new(chosen: &[&Scenario], seeds: &[Vec<u64>]) -> Course {
-        let length = |(scenario, seeds): (&&Scenario, &Vec<u64>)| {
-            let variants = scenario.variants.iter();
-            let once: u128 = variants.map(|one| u128::from(one.setup.duration.0)).sum();
-            once * seeds.len() as u128
-        };
-        let lengths = chosen.iter().zip(seeds).map(length).collect();
+        let each = chosen.iter().zip(seeds);
+        let lengths = each.map(|(scenario, seeds)| simulated(scenario, seeds.len())).collect();
         Course { lengths, done: 0, began: Instant::now() }
     }
 
     /// Of sensitivities: all their values.
     pub(super) fn of_points(chosen: &[&Scenario]) -> Course {
-        let once = |scenario: &Scenario| -> u128 {
-            scenario.variants.iter().map(|one| u128::from(one.setup.duration.0)).sum()
-        };
         let length = |scenario: &&Scenario| {
             let all = scenario.sensitivities.iter();
-            all.map(|one| {
-                let points: u128 = one.points.iter().map(|point| once(&point.scenario)).sum();
-                points * one.seeds.len() as u128
-            })
-            .sum()
+            all.flat_map(|one| one.points.iter().map(|point| (&point.scenario, one.seeds.len())))
+                .map(|(scenario, seeds)| simulated(scenario, seeds))
+                .sum()
         };
         let lengths = chosen.iter().map(length).collect();
         Course { lengths, done: 0, began: Instant::now() }
@@ -56,6 +47,12 @@ impl Course {
         };
         eprintln!("[{}/{}] {}{left}", index + 1, self.lengths.len(), scenario.name);
     }
+}
+
+/// The simulated time of all runs of an experiment with so many seeds, in nanoseconds.
+pub(super) fn simulated(scenario: &Scenario, seeds: usize) -> u128 {
+    let variants = scenario.variants.iter();
+    variants.map(|one| u128::from(one.setup.duration.0)).sum::<u128>() * seeds as u128
 }
 
 /// A time as an estimate is worth it.

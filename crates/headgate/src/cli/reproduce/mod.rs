@@ -2,6 +2,7 @@
 
 mod course;
 mod mutate;
+mod order;
 mod print;
 mod seeds;
 mod sensitivity;
@@ -17,6 +18,7 @@ use headgate_daemon::serve::signals::EndSignal;
 use headgate_report::{Experiment, FileTraces, Job, experiments, report};
 use headgate_sim::{Finding, Outcome, Scenario, judge};
 use mutate::mutate;
+use order::Order;
 use print::{list, print_experiment, print_json, print_summary};
 use seeds::SeedChoice;
 use sensitivity::{Shown, sensitivity};
@@ -84,10 +86,12 @@ impl Reproduce {
             let shown = Shown { print, report, command: self.command() };
             return sensitivity(out, &chosen, &self.seeds, &sources, &shown);
         }
-        let seeds = chosen.iter().map(|scenario| self.seeds.of(scenario));
-        let seeds: Vec<Vec<u64>> = seeds.collect::<Result<_, _>>()?;
-        let (runs, cut) = self.run_chosen(out, &chosen, &seeds, &sources)?;
-        let done = experiments_done(&chosen, &seeds, &runs, &sources);
+        let each = chosen.into_iter().map(|scenario| Ok((scenario, self.seeds.of(scenario)?)));
+        let mut each: Vec<(&Scenario, Vec<u64>)> = each.collect::<Result<_, CliError>>()?;
+        let order = Order::least_first(&mut each);
+        let (chosen, seeds): (Vec<&Scenario>, Vec<Vec<u64>>) = each.into_iter().unzip();
+        let (runs, cut) = self.run_chosen(out, (&chosen, &seeds, order), &sources)?;
+        let done = order.as_given(experiments_done(&chosen, &seeds, &runs, &sources));
         match self.print.json {
             true => print_json(out, &done, &skipped)?,
             false => print_summary(out, &done, &skipped)?,
@@ -111,12 +115,12 @@ impl Reproduce {
     }
 
     /// Runs experiments, and prints and keeps each once it has ended; also the signal that ended
-    /// them all, if one did.
+    /// them all, if one did. They run in the order in which they stand, and the report has them in
+    /// that in which they were given.
     fn run_chosen(
         &self,
         out: &mut dyn Write,
-        chosen: &[&Scenario],
-        seeds: &[Vec<u64>],
+        (chosen, seeds, order): (&[&Scenario], &[Vec<u64>], Order),
         sources: &Sources,
     ) -> Result<(Vec<Ran>, Option<EndSignal>), CliError> {
         let interrupts = Interrupts::catch()?;
@@ -147,7 +151,7 @@ impl Reproduce {
                 print_experiment(out, index, last)?;
                 out.flush()?;
             }
-            self.write_report(&done)?;
+            self.write_report(&order.as_given(done))?;
             if let Some(next) = chosen.get(index + 1) {
                 course.tell(index + 1, next);
             }
