@@ -1,7 +1,7 @@
 //! Writes a report with tables and figures as one self-contained HTML file.
 
 use crate::plot::{DrawError, svg};
-use crate::{Tally, by_paper, distributions, figures, published};
+use crate::{Tally, by_paper, distributions, figures, predictions, published};
 use headgate_sim::{Finding, Outcome, Scenario, Standing};
 use std::fmt::Write as _;
 
@@ -73,6 +73,7 @@ pub fn report(command: &str, experiments: &[Experiment<'_>]) -> Result<String, D
     );
     papers(&mut page, experiments);
     contents(&mut page, experiments);
+    predicted(&mut page, experiments)?;
     for experiment in experiments {
         section(&mut page, experiment)?;
     }
@@ -134,6 +135,35 @@ fn papers(page: &mut String, experiments: &[Experiment<'_>]) {
         page.push_str("</tr>\n");
     }
     page.push_str("</table>\n");
+}
+
+/// What advice predicted, beside what came of it, where any experiment moved disks by advice.
+fn predicted(page: &mut String, experiments: &[Experiment<'_>]) -> Result<(), DrawError> {
+    let each = predictions::of_each(experiments);
+    let Some(figure) = predictions::figure(&each) else { return Ok(()) };
+    page.push_str(
+        "<h2 id=\"predictions\">What advice predicted</h2>\n\
+         <p>Each advice that moved disks at once, with all seeds: the latency of reads that it predicted for each datastore \
+         that a disk left or reached, and what reads took there until the next advice, in the tenth of the intervals with the \
+         most reads outstanding. Where load falls in between, as much as was predicted for is seldom there to be measured.</p>\n\
+         <table>\n<tr><th>experiment</th><th class=\"n\">predictions</th><th class=\"n\">off by, median</th>\
+         <th class=\"n\">without sign, median</th><th class=\"n\">90 %</th></tr>\n",
+    );
+    for (name, found) in &each {
+        let errors = predictions::Errors::of(found);
+        let _ = writeln!(
+            page,
+            "<tr><td><a href=\"#{0}\">{0}</a></td><td class=\"n\">{1}</td><td class=\"n\">{2:+.1} %</td>\
+             <td class=\"n\">{3:.1} %</td><td class=\"n\">{4:.1} %</td></tr>",
+            escaped(name),
+            errors.count,
+            errors.middle * 100.0,
+            errors.size[0] * 100.0,
+            errors.size[1] * 100.0
+        );
+    }
+    let _ = writeln!(page, "</table>\n<div class=\"figures\">\n{}\n</div>", svg(&[figure])?);
+    Ok(())
 }
 
 fn section(page: &mut String, experiment: &Experiment<'_>) -> Result<(), DrawError> {

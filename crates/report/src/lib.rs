@@ -14,6 +14,7 @@ mod models;
 mod mutants;
 mod notes;
 pub mod plot;
+mod predictions;
 mod published;
 mod runs;
 mod sensitivity;
