@@ -6,6 +6,7 @@ mod cache;
 mod divisor;
 mod layout;
 mod mechanics;
+mod ranges;
 mod read_ahead;
 mod spec;
 mod spindle;

@@ -1,15 +1,12 @@
 use super::ages::{Age, Ages, Written};
+use super::ranges::Ranges;
 use alloc::collections::BTreeSet;
-use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use headgate_units::Nanos;
 
 /// Dirty data this old is written even if there is room for more.
 const MAX_AGE: Nanos = Nanos::from_secs(1);
-
-/// Ranges within a row, disjoint, ascending, never touching.
-type Ranges = Vec<(u64, u64)>;
 
 #[derive(Clone, Debug, Default)]
 struct Row {
@@ -23,7 +20,7 @@ struct Row {
 /// the order of age.
 ///
 /// Neighbouring and overlapping writes become one. Taking a row in or out is O(log rows + ranges of
-/// the row), looking one up O(ranges of the row).
+/// the row), looking one up O(log ranges of the row).
 #[derive(Clone, Debug)]
 pub(super) struct Cache {
     size: u64,
@@ -40,8 +37,6 @@ pub(super) struct Cache {
     whole: BTreeSet<u64>,
     /// Where the sweep over the rows goes on.
     sweep: u64,
-    /// Emptied, for rows to come.
-    spare: Vec<Ranges>,
 }
 
 /// What a caller wants written back.
@@ -66,7 +61,6 @@ impl Cache {
             staying: None,
             whole: BTreeSet::new(),
             sweep: 0,
-            spare: Vec::new(),
         }
     }
 
@@ -113,28 +107,31 @@ impl Cache {
     }
 
     fn dirty_in(&self, row: u64, from: u64, to: u64) -> u64 {
-        let Some((_, ranges)) = self.rows.get(&row).and_then(|row| row.dirty.as_ref()) else {
-            return 0;
-        };
-        ranges.iter().map(|&(start, end)| end.min(to).saturating_sub(start.max(from))).sum()
+        let dirty = self.rows.get(&row).and_then(|row| row.dirty.as_ref());
+        dirty.map_or(0, |(_, ranges)| ranges.overlap(from, to))
     }
 
     fn insert_in_row(&mut self, now: Nanos, row: u64, from: u64, to: u64) {
         let Row { dirty, leaving } = self.rows.entry(row).or_default();
-        let (_, ranges) = dirty.get_or_insert_with(|| {
-            let written = match leaving {
-                None => {
-                    if let Some(staying) = &mut self.staying {
-                        staying.insert(row);
+        let (_, ranges) = match dirty {
+            Some(dirty) => {
+                dirty.1.add(from, to);
+                dirty
+            }
+            None => {
+                let written = match leaving {
+                    None => {
+                        if let Some(staying) = &mut self.staying {
+                            staying.insert(row);
+                        }
+                        Written::Possible
                     }
-                    Written::Possible
-                }
-                Some(_) => Written::Busy,
-            };
-            (self.ages.push(now, row, written), self.spare.pop().unwrap_or_default())
-        });
-        add_range(ranges, from, to);
-        if ranges[..] == [(0, self.row_bytes)] {
+                    Some(_) => Written::Busy,
+                };
+                dirty.insert((self.ages.push(now, row, written), Ranges::of(from, to)))
+            }
+        };
+        if ranges.as_slice() == [(0, self.row_bytes)] {
             self.whole.insert(row);
         }
     }
@@ -142,9 +139,7 @@ impl Cache {
     /// Can a read of these ranges of rows be answered from here.
     pub(super) fn holds(&self, mut pieces: impl Iterator<Item = (u64, u64, u64)>) -> bool {
         let covers = |part: &Option<(Age, Ranges)>, from, to| {
-            part.iter()
-                .flat_map(|(_, ranges)| ranges)
-                .any(|&(start, end)| start <= from && to <= end)
+            part.as_ref().is_some_and(|(_, ranges)| ranges.cover(from, to))
         };
         pieces.all(|(row, from, to)| {
             self.rows
@@ -177,7 +172,7 @@ impl Cache {
         self.whole.remove(&row);
         self.sweep = row + 1;
         let (_, ranges) = leaving.insert((age, ranges));
-        Some((row, ranges))
+        Some((row, ranges.as_slice()))
     }
 
     fn next_in_sweep(&mut self) -> Option<u64> {
@@ -205,11 +200,9 @@ impl Cache {
     /// A row handed out is on the disks: its room is free.
     pub(super) fn left(&mut self, row: u64) {
         let Some(Row { dirty, leaving }) = self.rows.get_mut(&row) else { return };
-        if let Some((age, mut ranges)) = leaving.take() {
+        if let Some((age, ranges)) = leaving.take() {
             self.ages.remove(age);
-            self.used -= ranges.iter().map(|&(from, to)| to - from).sum::<u64>();
-            ranges.clear();
-            self.spare.push(ranges);
+            self.used -= ranges.bytes();
         }
         match dirty {
             Some((age, _)) => {
@@ -220,20 +213,6 @@ impl Cache {
             }
             None => _ = self.rows.remove(&row),
         }
-    }
-}
-
-/// Adds a range to disjoint ascending ranges, merging what it touches.
-fn add_range(ranges: &mut Ranges, from: u64, to: u64) {
-    let first = ranges.partition_point(|&(_, end)| end < from);
-    let last = ranges.partition_point(|&(start, _)| start <= to);
-    let (from, to) = ranges[first..last]
-        .iter()
-        .fold((from, to), |(from, to), &(start, end)| (from.min(start), to.max(end)));
-    if last == first + 1 {
-        ranges[first] = (from, to);
-    } else {
-        ranges.splice(first..last, [(from, to)]);
     }
 }
 
