@@ -14,6 +14,7 @@ mod links;
 mod modules;
 mod mutations;
 mod paths;
+mod promises;
 mod purity;
 mod ratchet;
 mod source;

@@ -7,6 +7,7 @@ use crate::links::{self, Missing};
 use crate::modules::Modules;
 use crate::mutations;
 use crate::paths;
+use crate::promises;
 use crate::ratchet::{self, Mode, Ratchets};
 use crate::tree::{self, Failure, Workspace};
 use crate::{cycles, features, functions};
@@ -37,6 +38,8 @@ pub fn run(mode: Mode) -> Result<bool, Failure> {
     wrong.extend(links(&root)?);
     wrong.extend(mutations::stale(&root)?);
     wrong.extend(features::differ(&root)?);
+    let promises = std::fs::read_to_string(root.join(promises::DOCUMENT))?;
+    wrong.extend(promises::broken(&promises, |file| std::fs::read_to_string(root.join(file)).ok()));
     wrong.extend(house.arrows(&workspace));
     wrong.extend(purity(&root, &house, &crates));
     wrong.extend(ratchets(&root, &crates, mode)?);
