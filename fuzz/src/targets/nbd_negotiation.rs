@@ -105,6 +105,9 @@ fn negotiate(security: Security, stream: &[u8], piece: usize) -> ([Vec<u8>; 2], 
     ([before, out], End::Waiting)
 }
 
+/// Where an announcement says how long the export's name is: two bytes.
+const NAME_LEN: usize = 52;
+
 /// The first eight are names of exports too.
 const NAMES: [&str; 16] = [
     "a",
@@ -147,7 +150,13 @@ fn options(mut input: &[u8]) -> Vec<u8> {
                 let export = NAMES[usize::from(names % 8)];
                 let (epoch, servers) = (u64::from(shape), u16::from(names / 8 % 4));
                 let said = Announcement { lease, epoch, servers, export, policy: "{}" };
-                said.to_bytes().unwrap_or_default()
+                let mut data = said.to_bytes().unwrap_or_default();
+                if lie >> 6 == 3
+                    && let Some(len) = data.get_mut(NAME_LEN + 1)
+                {
+                    *len = len.wrapping_add(names);
+                }
+                data
             }
             0 => Vec::new(),
             1 => NAMES[usize::from(names % 8)].as_bytes().to_vec(),
