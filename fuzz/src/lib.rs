@@ -11,6 +11,9 @@
 
 pub mod corpus;
 pub mod drive;
+pub mod hours;
+pub mod ledger;
+pub mod libfuzzer;
 pub mod mutate;
 mod targets;
 
