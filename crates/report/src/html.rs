@@ -1,24 +1,9 @@
 //! Writes a report with tables and figures as one self-contained HTML file.
 
 use crate::plot::{DrawError, svg};
-use crate::{Tally, by_paper, distributions, figures, predictions, published};
+use crate::{Experiment, Tally, by_paper, distributions, figures, predictions, published};
 use headgate_sim::{Finding, Outcome, Scenario, Standing};
 use std::fmt::Write as _;
-
-/// An experiment that was run.
-pub struct Experiment<'a> {
-    /// The scenario.
-    pub scenario: &'a Scenario,
-    /// With these seeds.
-    pub seeds: &'a [u64],
-    /// The outcomes, variant by variant, seed by seed.
-    pub outcomes: &'a [Outcome],
-    /// The findings.
-    pub findings: &'a [Finding],
-    /// Traces of the user's: what the scenario calls those in whose place they are, and their
-    /// files.
-    pub own_traces: Vec<(&'a str, &'a str)>,
-}
 
 impl Experiment<'_> {
     /// Expectations that do not hold.

@@ -2,6 +2,7 @@
 
 mod breaks;
 mod differences;
+mod experiment;
 mod experiments;
 mod figure;
 mod flash;
@@ -26,9 +27,10 @@ mod traces;
 
 pub use breaks::{Breaks, breaks};
 pub use differences::difference_rows;
+pub use experiment::Experiment;
 pub use experiments::experiments;
 pub use figure::figures;
-pub use html::{Experiment, report};
+pub use html::report;
 pub use known::RunJobs;
 pub use models::distributions;
 pub use mutants::{Checked, known_unbroken, seeds_for_mutants, try_mutants};

@@ -26,8 +26,8 @@ impl Prediction {
 /// that a prediction is of: it is made from the ninetieth percentile of what each disk does.
 const BUSIEST: usize = 10;
 
-/// Of each advice that moved disks at once: a prediction for each datastore that one of them left or
-/// reached. Copies arrive later, and what is then is not what was predicted.
+/// Of each advice that moved disks at once: a prediction for each datastore that one of them left
+/// or reached. Copies arrive later, and what is then is not what was predicted.
 pub(super) fn predictions(outcome: &Outcome) -> Vec<Prediction> {
     let Some(pool) = &outcome.pool else { return Vec::new() };
     let each = pool.rounds.iter().enumerate().filter(|(_, round)| round.verdict.is_some());
