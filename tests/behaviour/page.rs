@@ -206,6 +206,17 @@ fn the_page_says_that_a_daemon_is_empty_and_that_it_is_gone_and_goes_on_when_it_
         browser.wait_text("#trouble", str::is_empty)?;
         site.daemon.command(&["disk", "create", "later", "--size=16M"])?;
         browser.wait_text("#disk-table", |text| text.contains("later"))?;
+
+        // An answer that begins and does not end, as of a daemon that is short of time.
+        browser.evaluate(
+            "window.whole = window.fetch;
+             window.fetch = async () => new Response(new ReadableStream({
+               start(body) { body.error(new Error('cut')); } })); 0",
+        )?;
+        browser.wait_text("#trouble", |text| text.contains("broke off"))?;
+        ensure!(browser.text("#disk-table")?.contains("later"), "what was known is gone");
+        browser.evaluate("window.fetch = window.whole; 0")?;
+        browser.wait_text("#trouble", str::is_empty)?;
         browser.ensure_content()?;
         site.daemon.stop()
     });

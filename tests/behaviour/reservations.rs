@@ -373,7 +373,8 @@ fn is_reserved_while_its_disk_is_there_or_comes(device: Device) {
              done
              on one disk create db --size 16M && fence-client /tmp/one/nbd.sock db 1 {BLOCKS}"
         ))?;
-        let slow = "on one disk migrate db --force --to lun --detach --move-bandwidth 64k";
+        // Longer than a slow guest needs for what comes while it is copied.
+        let slow = "on one disk migrate db --force --to lun --detach --move-bandwidth 8k";
         rack.sh(slow)?;
         let copying = rack.is_held_by("one")?;
         rack.sh("on one disk migrate db --cancel && until_over one")?;

@@ -43,7 +43,7 @@ until_over() { # HOST: waits until none of its disks moves, and no copy is left
   tries=0
   while on $1 disk moves --json | grep '"state"' | grep -qv ended; do
     tries=$((tries + 1))
-    [ $tries -lt 240 ] || { on $1 disk moves; tail -40 /tmp/$1.log; return 1; }
+    [ $tries -lt 1200 ] || { on $1 disk moves; tail -40 /tmp/$1.log; return 1; }
     usleep 250000
   done
 }

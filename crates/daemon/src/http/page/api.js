@@ -38,7 +38,14 @@ async function request(path, { headers, ...rest }, patience) {
   } catch {
     throw new Refused(0, "The daemon does not answer.");
   }
-  const body = await answer.json().catch(() => ({}));
+  let body;
+  try {
+    body = await answer.json();
+  } catch {
+    // It began in time and did not end in time, or the daemon went away: nobody knows what it is.
+    if (answer.ok) throw new Refused(0, "The daemon's answer broke off.");
+    body = {};
+  }
   // Health that is bad is an answer.
   if (!answer.ok && path !== "/healthz") {
     const text = [body.error, body.expected && `Expected: ${body.expected}`, body.hint];
