@@ -123,7 +123,7 @@ impl Rig {
     /// Hands over what may go, and takes turns until what the kernel has is done.
     fn hand_over(&mut self) {
         for _ in 0..8 {
-            self.shard.core.ctx.submit_fenced();
+            self.shard.core.submit_fenced();
             self.shard.core.ctx.ring.submit(Some(Nanos::from_millis(20))).unwrap();
             self.decide();
         }

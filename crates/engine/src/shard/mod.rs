@@ -170,7 +170,7 @@ impl Shard {
             // Readings of the clock count: two for a turn and the wait before it.
             let ended = clock::now();
             let wait = self.wait(ended);
-            self.core.ctx.submit_fenced();
+            self.core.submit_fenced();
             self.pulse.set(Activity::Kernel);
             let now = self.idle(wait, ended)?;
             self.pulse.set(Activity::Turn);
@@ -438,6 +438,7 @@ impl Shard {
     /// Drops closed ports that have no operation or request left.
     fn reap_closed_ports(&mut self) {
         let mut ending = std::mem::take(&mut self.core.ending);
+        let before = ending.len();
         ending.retain(|&port| {
             let state = &self.core.ctx.tables.ports[port as usize];
             if !state.active.is_empty() || state.requests > 0 {
@@ -450,7 +451,12 @@ impl Shard {
             }
             false
         });
+        let is_one_gone = ending.len() < before;
         self.core.ending.append(&mut ending);
+        if is_one_gone {
+            // A move may have waited for no more than that.
+            self.drive_moves();
+        }
     }
 
     /// Takes a port out of the shard that has nothing under way.

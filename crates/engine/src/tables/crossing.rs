@@ -27,10 +27,18 @@ pub(crate) struct Landing {
     pub of: Option<(u32, u64)>,
     pub lateness: Lateness,
     pub late: Late,
+    pub wanted: Wanted,
     /// It asks whether it may begin a step beside so many that are under way.
     pub asks: Option<u32>,
     /// When it may.
     pub wake: Option<Nanos>,
+}
+
+/// Whether anybody waits for what a move sends to a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Yes,
+    No,
 }
 
 /// Whether a move was told that a request has been at its target's storage for too long.

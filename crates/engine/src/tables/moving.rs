@@ -1,5 +1,6 @@
 //! A live move, or a copy as of one instant, as its shard holds it.
 
+use super::crossing::Wanted;
 use super::lateness::Lateness;
 use super::machine::{Action, Ending, Machine};
 use super::port::MovePart;
@@ -30,6 +31,8 @@ pub(crate) struct Moving {
     pub reach: Reach,
     /// Of a target elsewhere: whether its shard lets the copy begin a step.
     pub permit: Permit,
+    /// What a target elsewhere was told of whether anybody waits for it.
+    pub wanted: Wanted,
     /// When the copy may begin a step.
     pub wake: Option<Nanos>,
     pub senders: Senders,

@@ -21,3 +21,4 @@ mod statuses;
 mod still;
 mod stripes;
 mod support;
+mod terms;

@@ -3,8 +3,8 @@
 //! A daemon that stood still (SIGSTOP, a paused machine) does not know it when it goes on. So the
 //! term is compared with the clock as the last thing before the system call that hands requests to
 //! the kernel, and not only where they are dispatched: operations of a fenced disk wait here for
-//! the end of the turn. What is later than the term stays here until the term is prolonged, or its
-//! port is closed.
+//! the end of the turn. What is later than the term stays here until the term is prolonged, or
+//! nobody waits for it any more.
 //!
 //! Two things remain, which only the storage can refuse: a daemon that is stopped between that
 //! comparison and the system call, and what is in the kernel already. The lease's margin covers
@@ -16,6 +16,7 @@ use crate::backend::context::Context;
 use crate::clock;
 use crate::kernel::ring::Owner;
 use crate::request::IoError;
+use crate::tables::Tables;
 use headgate_units::Nanos;
 use io_uring::squeue;
 
@@ -43,22 +44,22 @@ impl Fenced {
 
 impl Context {
     /// Gives the ring the operations of fenced disks whose terms last. To be called immediately
-    /// before the ring is submitted. Those of closing ports whose terms are over end in an error,
-    /// which nobody waits for. O(operations that wait).
+    /// before the ring is submitted. Those whose terms are over end in an error once nobody waits
+    /// for them. O(operations that wait).
     #[inline]
-    pub(crate) fn submit_fenced(&mut self) {
+    pub(crate) fn submit_fenced(&mut self, is_awaited: impl Fn(&Tables, u32) -> bool) {
         if !self.fenced.waiting.is_empty() {
-            self.submit_fenced_at(clock::boottime());
+            self.submit_fenced_at(clock::boottime(), is_awaited);
         }
     }
 
-    fn submit_fenced_at(&mut self, now: Nanos) {
+    fn submit_fenced_at(&mut self, now: Nanos, is_awaited: impl Fn(&Tables, u32) -> bool) {
         let mut waiting = std::mem::take(&mut self.fenced.waiting);
         waiting.retain(|(key, entry)| {
             let slot = &self.tables.slots[*key];
             let disk = &self.tables.disks[slot.disk as usize];
             if disk.storage.file().is_none_or(|file| file.image.tenure().is_over_at(now)) {
-                if !self.tables.ports[slot.port as usize].closing {
+                if is_awaited(&self.tables, *key) {
                     return true;
                 }
                 self.end_party(*key, Err(IoError::Backend(libc::EIO)));

@@ -14,6 +14,7 @@ use crate::request::DiskInfo;
 use crate::shard::Shard;
 use crate::shard::core::Core;
 use crate::shard::datastore::Datastore;
+use crate::tables::crossing::Wanted;
 use crate::tables::disk::{ShardDisk, SharesWith, Successor};
 use crate::tables::lane::Queues;
 use crate::tables::lateness::Lateness;
@@ -187,6 +188,7 @@ impl Shard {
             target: begun.target,
             reach: begun.reach,
             permit: Permit::None,
+            wanted: Wanted::Yes,
             wake: None,
             senders: begun.senders,
             stage: Stage::Preparing,

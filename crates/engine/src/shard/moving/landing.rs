@@ -12,7 +12,7 @@ use crate::request::{Completion, DiskInfo, Request};
 use crate::shard::Shard;
 use crate::shard::core::Core;
 use crate::shard::place::Hosted;
-use crate::tables::crossing::{Landing, Late};
+use crate::tables::crossing::{Landing, Late, Wanted};
 use crate::tables::lane::Lane;
 use crate::tables::lateness::Lateness;
 use crate::tables::port::Sender;
@@ -73,10 +73,20 @@ impl Shard {
         let landing = core.landings.vacant_key() as u32;
         let [clients, copy] = [(); 2].map(|()| core.add_sender(disk, Sender::Landing(landing)));
         core.ctx.tables.disks[disk as usize].landing = Some(landing);
-        let (of, late) = (None, Late::NotTold);
+        let (of, late, wanted) = (None, Late::NotTold, Wanted::Yes);
         let (asks, wake) = (None, None);
         let lateness = Lateness::new(core.ctx.now, patience);
-        core.landings.insert(Landing { disk, clients, copy, of, lateness, late, asks, wake });
+        core.landings.insert(Landing {
+            disk,
+            clients,
+            copy,
+            of,
+            lateness,
+            late,
+            wanted,
+            asks,
+            wake,
+        });
         self.move_shards.insert(landing, shard);
         Ok(Landed { landing, info })
     }

@@ -14,6 +14,7 @@
 //! longer than that (limits, trouble of the source's storage, ranges that are zeroed one after the
 //! other) does so at the source and at the target, as on any disk.
 
+mod awaited;
 mod begin;
 mod carry;
 mod clients;
@@ -120,6 +121,7 @@ impl Shard {
             moving.permit = Permit::Asked(under_way);
         }
         moving.machine.show();
+        self.give_up_target(moving, index);
         self.change_ports(moving, index);
         if moving.stage == Stage::Draining && self.core.is_drained(moving) {
             self.forget_move(moving, index);
