@@ -127,23 +127,13 @@ impl Hangs {
 mod tests {
     use super::*;
     use headgate_model::{DiskSample, Policy};
-    use headgate_qos::window::Slots;
     use headgate_stats::{ErrorKind, ErrorOp};
 
     fn sample(in_flight: u32, ended: u64) -> Vec<DatastoreSample> {
         let mut stats = DiskSnapshot::default();
         stats.others.done = ended;
-        vec![DatastoreSample {
-            name: "a".parse().unwrap(),
-            window: Slots::ONE,
-            narrowed: None,
-            in_flight,
-            queued: 0,
-            stats,
-            disks: Vec::new(),
-            flash: None,
-            costs: None,
-        }]
+        let fresh = DatastoreSample::fresh("a".parse().unwrap(), Vec::new());
+        vec![DatastoreSample { in_flight, stats, ..fresh }]
     }
 
     #[test]

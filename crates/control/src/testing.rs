@@ -465,17 +465,7 @@ impl DataPlane for MemoryPlane {
                 sample
             });
             let disks = disks.collect();
-            vec![DatastoreSample {
-                name: "all".parse().unwrap(),
-                window: Slots::ONE,
-                narrowed: None,
-                in_flight: 0,
-                queued: 0,
-                stats: DiskSnapshot::default(),
-                disks,
-                flash: None,
-                costs: None,
-            }]
+            vec![DatastoreSample::fresh("all".parse().unwrap(), disks)]
         })
     }
 

@@ -53,15 +53,9 @@ impl Host {
         let mut stores: Vec<DatastoreSample> = stores()
             .into_iter()
             .map(|name| DatastoreSample {
-                name,
                 window: Slots::whole(32),
-                narrowed: None,
-                in_flight: 0,
-                queued: 0,
                 stats: DiskStats::new(Nanos::ZERO).snapshot(end),
-                disks: Vec::new(),
-                flash: None,
-                costs: None,
+                ..DatastoreSample::fresh(name, Vec::new())
             })
             .collect();
         for (index, (disk, stats)) in self.disks.iter_mut().enumerate() {

@@ -42,16 +42,7 @@ pub fn waiting(
             DiskSample::new(name(disk), Policy::default(), stats)
         })
         .collect();
-    let store = DatastoreSample {
-        name: name("array"),
-        window,
-        narrowed: None,
-        in_flight: 0,
-        queued: 0,
-        stats: whole,
-        disks,
-        flash: None,
-        costs: None,
-    };
+    let fresh = DatastoreSample::fresh(name("array"), disks);
+    let store = DatastoreSample { window, stats: whole, ..fresh };
     Arc::new(vec![store])
 }

@@ -36,6 +36,21 @@ pub struct DatastoreSample {
 }
 
 impl DatastoreSample {
+    /// A datastore with these disks that has had no requests yet, and a window of one.
+    pub fn fresh(name: Name, disks: Vec<DiskSample>) -> DatastoreSample {
+        DatastoreSample {
+            name,
+            window: Slots::ONE,
+            narrowed: None,
+            in_flight: 0,
+            queued: 0,
+            stats: DiskSnapshot::default(),
+            disks,
+            flash: None,
+            costs: None,
+        }
+    }
+
     /// A disk that is at `place` in another sample: samples name disks in the same order, so it is
     /// there or, when others have come or gone, close by. O(1) then, else O(disks).
     pub fn disk_near(&self, name: &Name, place: usize) -> Option<&DiskSample> {
@@ -258,17 +273,7 @@ mod tests {
         let disk = |name: &&Name| {
             DiskSample::new((*name).clone(), Policy::default(), DiskSnapshot::default())
         };
-        DatastoreSample {
-            name: "ds".parse().unwrap(),
-            window: Slots::ONE,
-            narrowed: None,
-            in_flight: 0,
-            queued: 0,
-            stats: DiskSnapshot::default(),
-            disks: disks.iter().map(disk).collect(),
-            flash: None,
-            costs: None,
-        }
+        DatastoreSample::fresh("ds".parse().unwrap(), disks.iter().map(disk).collect())
     }
 
     /// Whoever came or went, and wherever one looks first: a disk is found where it is, and no

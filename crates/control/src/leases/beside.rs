@@ -2,7 +2,9 @@
 //! count.
 
 use super::lock::locked;
-use super::{Before, Beside, Eviction, Held, LeaseLocation, Leases, acquire_key, keeper};
+use super::{
+    Before, Beside, Eviction, Held, LeaseLocation, Leases, acquire_key, doubtful, time_left,
+};
 use headgate_cluster::lease::{FileLease, Holder, LeaseError, Standing};
 use headgate_model::Name;
 use headgate_units::AtomicNanos;
@@ -12,7 +14,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 impl Leases {
     /// Becomes the holder of the copy of a disk whose lease is there.
@@ -54,24 +55,13 @@ impl Leases {
 
     /// Returns when the copy that is held may be used.
     pub(crate) fn wait_beside(&self, disk: &Name) {
-        let file = locked(&self.beside).get(disk).map(|held| held.from);
-        let from =
-            file.or_else(|| locked(&self.beside_in_etcd).get(disk).map(|(_, _, from)| *from));
-        let wait =
-            from.map_or(Duration::ZERO, |from| from.saturating_duration_since(Instant::now()));
-        sleep(wait);
+        sleep(time_left(&self.beside, &self.beside_in_etcd, disk));
     }
 
     /// Whether a disk's copy is this host's, as far as is known: that in a file may have been lost
     /// since it was looked at, and that in etcd is held until its term ends.
     pub(crate) fn holds_beside(&self, disk: &Name, location: &LeaseLocation) -> bool {
-        match (location, &self.keeper) {
-            (LeaseLocation::File(_), _) => locked(&self.beside).contains_key(disk),
-            (LeaseLocation::Etcd(_), None) => true,
-            (LeaseLocation::Etcd(_), Some(keeper)) => locked(&self.beside_in_etcd)
-                .get(disk)
-                .is_some_and(|(key, token, _)| keeper.may_serve(key, *token, keeper::now())),
-        }
+        self.has(&self.beside, &self.beside_in_etcd, disk, location)
     }
 
     /// Whether the leases of a disk and of its copy are this host's, by what stands in their files
@@ -138,13 +128,8 @@ impl Leases {
     /// holds them from now on, as far as is known here.
     pub(crate) fn copies_in_doubt(&self) -> Vec<Name> {
         let Some(keeper) = &self.keeper else { return Vec::new() };
-        let now = keeper::now();
         let mut beside = locked(&self.beside_in_etcd);
-        let doubtful: Vec<Name> = beside
-            .iter()
-            .filter(|(_, (key, token, _))| !keeper.may_serve(key, *token, now))
-            .map(|(disk, _)| disk.clone())
-            .collect();
+        let doubtful = doubtful(keeper, &beside);
         for disk in &doubtful {
             beside.remove(disk);
         }

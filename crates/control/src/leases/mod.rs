@@ -109,15 +109,21 @@ pub(crate) struct LeaseState {
     pub other: Option<Holder>,
 }
 
-/// By disk: its name in etcd, and from when it may be served.
-type Keys = Mutex<BTreeMap<Name, (String, Token, Instant)>>;
+/// By disk: its lease in a file.
+type Files = Mutex<BTreeMap<Name, Held>>;
+
+/// By disk: its lease in etcd.
+type Keys = Mutex<BTreeMap<Name, Key>>;
+
+/// A name in etcd, the number of its holder, and from when its disk may be served.
+type Key = (String, Token, Instant);
 
 /// The leases of one daemon. No lock but that of one lease is held while a file system works.
 pub struct Leases {
     own: Identity,
-    files: Mutex<BTreeMap<Name, Held>>,
+    files: Files,
     /// Of disks with two copies: the lease of the one that does not count. Locked after `files`.
-    beside: Mutex<BTreeMap<Name, Held>>,
+    beside: Files,
     /// Directories that are looked at now.
     looking: Mutex<BTreeMap<PathBuf, Arc<AtomicBool>>>,
     keeper: Option<Keeper>,
@@ -245,10 +251,7 @@ impl Leases {
 
     /// Returns when a disk that is held may be served.
     pub(crate) fn wait(&self, disk: &Name) {
-        let file = locked(&self.files).get(disk).map(|held| held.from);
-        let from = file.or_else(|| locked(&self.in_etcd).get(disk).map(|(_, _, from)| *from));
-        let wait =
-            from.map_or(Duration::ZERO, |from| from.saturating_duration_since(Instant::now()));
+        let wait = time_left(&self.files, &self.in_etcd, disk);
         if wait > Duration::ZERO {
             info!(%disk, ?wait, "waiting until its former holder has certainly stopped");
             sleep(wait);
@@ -384,11 +387,8 @@ impl Leases {
     /// in doubt, and those lost there. They are [wanted](Leases::wanted) from now on.
     pub(crate) fn in_doubt(&self) -> Vec<Name> {
         let Some(keeper) = &self.keeper else { return Vec::new() };
-        let now = keeper::now();
         let mut in_etcd = locked(&self.in_etcd);
-        let doubtful =
-            in_etcd.iter().filter(|(_, (name, token, _))| !keeper.may_serve(name, *token, now));
-        let stop: Vec<Name> = doubtful.map(|(disk, _)| disk.clone()).collect();
+        let stop = doubtful(keeper, &in_etcd);
         for disk in &stop {
             if in_etcd.get(disk).is_some_and(|(name, token, _)| !keeper.holds(name, *token)) {
                 in_etcd.remove(disk);
@@ -401,10 +401,15 @@ impl Leases {
 
     /// Whether a disk whose lease was acquired may be served now.
     pub(crate) fn may_serve(&self, disk: &Name, location: &LeaseLocation) -> bool {
+        self.has(&self.files, &self.in_etcd, disk, location)
+    }
+
+    /// Whether a lease is among these, and its term is not over if it has one.
+    fn has(&self, files: &Files, keys: &Keys, disk: &Name, location: &LeaseLocation) -> bool {
         match (location, &self.keeper) {
-            (LeaseLocation::File(_), _) => locked(&self.files).contains_key(disk),
+            (LeaseLocation::File(_), _) => locked(files).contains_key(disk),
             (LeaseLocation::Etcd(_), None) => true,
-            (LeaseLocation::Etcd(_), Some(keeper)) => locked(&self.in_etcd)
+            (LeaseLocation::Etcd(_), Some(keeper)) => locked(keys)
                 .get(disk)
                 .is_some_and(|(name, token, _)| keeper.may_serve(name, *token, keeper::now())),
         }
@@ -494,4 +499,18 @@ fn acquire_key(
     let from = same.map_or(Instant::now(), |(_, _, from)| *from).max(Instant::now() + wait);
     keys.insert(disk.clone(), (name.to_owned(), token, from));
     Ok(())
+}
+
+/// Disks whose terms in etcd are over, or in doubt.
+fn doubtful(keeper: &Keeper, keys: &BTreeMap<Name, Key>) -> Vec<Name> {
+    let now = keeper::now();
+    let over = keys.iter().filter(|(_, (name, token, _))| !keeper.may_serve(name, *token, now));
+    over.map(|(disk, _)| disk.clone()).collect()
+}
+
+/// How long until what is held of a disk may be used.
+fn time_left(files: &Files, keys: &Keys, disk: &Name) -> Duration {
+    let file = locked(files).get(disk).map(|held| held.from);
+    let from = file.or_else(|| locked(keys).get(disk).map(|(_, _, from)| *from));
+    from.map_or(Duration::ZERO, |from| from.saturating_duration_since(Instant::now()))
 }

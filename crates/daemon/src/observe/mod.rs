@@ -377,15 +377,11 @@ mod tests {
         (disk.in_flight, disk.queued) = (1, queued);
         let name = "ds".parse().unwrap();
         vec![DatastoreSample {
-            name,
             window: headgate_qos::window::Slots::whole(32),
-            narrowed: None,
             in_flight: 1,
             queued: u64::from(queued),
             stats,
-            disks: vec![disk],
-            flash: None,
-            costs: None,
+            ..DatastoreSample::fresh(name, vec![disk])
         }]
     }
 

@@ -109,7 +109,6 @@ impl<'a> DiskSpan<'a> {
 mod tests {
     use super::*;
     use headgate_model::Policy;
-    use headgate_qos::window::Slots;
     use headgate_stats::DiskSnapshot;
     use headgate_units::Nanos;
     use proptest::prelude::*;
@@ -122,17 +121,8 @@ mod tests {
             let stats = DiskSnapshot { at, outstanding_time: waited, ..DiskSnapshot::default() };
             DiskSample::new(format!("d{number}").parse().unwrap(), Policy::default(), stats)
         };
-        Arc::new(vec![DatastoreSample {
-            name: "ds".parse().unwrap(),
-            window: Slots::ONE,
-            narrowed: None,
-            in_flight: 0,
-            queued: 0,
-            stats: DiskSnapshot::default(),
-            disks: numbers.iter().map(disk).collect(),
-            flash: None,
-            costs: None,
-        }])
+        let disks = numbers.iter().map(disk).collect();
+        Arc::new(vec![DatastoreSample::fresh("ds".parse().unwrap(), disks)])
     }
 
     proptest! {
