@@ -1,3 +1,5 @@
+//! An experiment and what it came to, as a report is given it.
+
 use headgate_sim::{Finding, Outcome, Scenario};
 
 /// An experiment that was run.
