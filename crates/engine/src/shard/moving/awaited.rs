@@ -9,7 +9,6 @@ use crate::tables::Tables;
 use crate::tables::crossing::{Landing, Wanted};
 use crate::tables::moving::{Moving, Reach};
 use crate::tables::port::{MovePart, Sender};
-use headgate_mirror::Side;
 use slab::Slab;
 
 impl Core {
@@ -45,15 +44,10 @@ fn is_awaited(
 impl Moving {
     /// Whether somebody waits for what was sent for this part.
     fn awaits(&self, tables: &Tables, part: MovePart, cookie: u64) -> bool {
-        let side = match part {
-            MovePart::SourceCopy | MovePart::TargetCopy => return self.ending.is_none(),
-            MovePart::Source => Side::Source,
-            MovePart::Target => Side::Target,
-        };
-        let counts = if self.has_switched() { Side::Target } else { Side::Source };
-        if self.ending.is_some() && side != counts {
-            return false;
+        if matches!(part, MovePart::SourceCopy | MovePart::TargetCopy) {
+            return self.ending.is_none();
         }
+        // One that is answered is under way still at the side that does not count.
         let front = self.clients.get(cookie as usize).and_then(|client| client.front);
         let port = front.map(|front| tables.slots[front].port);
         port.is_some_and(|port| !tables.ports[port as usize].closing)
