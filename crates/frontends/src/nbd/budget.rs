@@ -9,8 +9,9 @@
 //! they are given back to the system.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// What memory is counted in, in bytes; also what every connection has for itself.
 pub const CHUNK: usize = 64 << 10;
@@ -47,6 +48,27 @@ pub struct Account {
     turns: AtomicU64,
     /// Did the connection get less than it asked for, the last time.
     short: AtomicBool,
+    /// Somebody looks whether it uses what it holds.
+    watched: AtomicBool,
+    watch: OnceLock<Watch>,
+}
+
+/// What has an account watched.
+struct Watch(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
+/// What became of the watch over an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// It holds something: it is watched on.
+    Still,
+    /// It holds nothing, and has itself watched when it does.
+    NoMore,
 }
 
 impl Budget {
@@ -69,6 +91,8 @@ impl Budget {
             inbox: AtomicUsize::new(0),
             turns: AtomicU64::new(0),
             short: AtomicBool::new(false),
+            watched: AtomicBool::new(true),
+            watch: OnceLock::new(),
         })
     }
 
@@ -121,7 +145,9 @@ impl Account {
         let shared = shared_part(held, bytes);
         let got = shared == 0 || self.claim_shared(shared);
         if got {
-            self.claimed.store(held + bytes, Ordering::Relaxed);
+            // Before the watch is looked at, and so in `rest`.
+            self.claimed.store(held + bytes, Ordering::SeqCst);
+            self.watch_what_is_held();
         } else {
             self.budget.denied.fetch_add(1, Ordering::Relaxed);
         }
@@ -145,7 +171,8 @@ impl Account {
     pub fn claim_inbox(&self, bytes: usize) -> bool {
         let got = self.claim_shared(bytes);
         if got {
-            self.inbox.fetch_add(bytes, Ordering::Relaxed);
+            self.inbox.fetch_add(bytes, Ordering::SeqCst);
+            self.watch_what_is_held();
         }
         got
     }
@@ -186,7 +213,37 @@ impl Account {
 
     /// Bytes that the connection holds.
     pub fn claimed(&self) -> usize {
-        self.claimed.load(Ordering::Relaxed) + self.inbox.load(Ordering::Relaxed)
+        self.claimed.load(Ordering::SeqCst) + self.inbox.load(Ordering::SeqCst)
+    }
+
+    /// Has `watch` called whenever the account begins to hold something and is not watched. To be
+    /// set once; until [`Account::rest`] it counts as watched.
+    pub fn on_held(&self, watch: impl Fn() + Send + Sync + 'static) {
+        // Of two the first stays.
+        let _ = self.watch.set(Watch(Box::new(watch)));
+    }
+
+    fn watch_what_is_held(&self) {
+        // The connection's own line, and nobody writes it: a swap each time would cost more.
+        if self.watched.load(Ordering::SeqCst) || self.watched.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Some(Watch(watch)) = self.watch.get() {
+            watch();
+        }
+    }
+
+    /// Ends the watch over an account that holds nothing.
+    pub fn rest(&self) -> Watched {
+        if self.claimed() > 0 {
+            return Watched::Still;
+        }
+        self.watched.store(false, Ordering::SeqCst);
+        // What was claimed in between may have found it watched.
+        if self.claimed() > 0 && !self.watched.swap(true, Ordering::SeqCst) {
+            return Watched::Still;
+        }
+        Watched::NoMore
     }
 }
 
@@ -216,6 +273,47 @@ mod tests {
         drop(neighbour);
         assert_eq!(budget.used(), 0);
         assert!(budget.denied() >= 8);
+    }
+
+    #[test]
+    fn an_account_is_watched_while_it_holds_something_and_said_to_be_once() {
+        let account = Budget::new(16 * CHUNK).account("a");
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        account.on_held(move || _ = counted.fetch_add(1, Ordering::Relaxed));
+        assert!(account.claim(CHUNK));
+        assert_eq!((account.rest(), calls.load(Ordering::Relaxed)), (Watched::Still, 0));
+        for (round, inbox) in [(1, false), (2, true)] {
+            account.release(CHUNK);
+            account.release_inbox();
+            assert_eq!(account.rest(), Watched::NoMore);
+            assert!(if inbox { account.claim_inbox(CHUNK) } else { account.claim(CHUNK) });
+            assert!(account.claim(0));
+            assert_eq!(calls.load(Ordering::Relaxed), round);
+            assert_eq!(account.rest(), Watched::Still);
+        }
+    }
+
+    /// A connection claims while its watch is ended, again and again.
+    #[test]
+    fn what_is_claimed_while_a_watch_ends_is_watched() {
+        let account = Budget::new(16 * CHUNK).account("a");
+        let (told, calls) = std::sync::mpsc::channel();
+        account.on_held(move || told.send(()).unwrap());
+        let mut watched = Watched::Still;
+        for _ in 0..20_000 {
+            std::thread::scope(|scope| {
+                let connection = scope.spawn(|| assert!(account.claim(CHUNK)));
+                if watched == Watched::Still {
+                    watched = account.rest();
+                }
+                connection.join().unwrap();
+            });
+            let calls = calls.try_iter().count();
+            assert_eq!(usize::from(watched == Watched::NoMore), calls, "it is watched once");
+            watched = Watched::Still;
+            account.release(CHUNK);
+        }
     }
 
     proptest! {

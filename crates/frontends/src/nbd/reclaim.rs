@@ -2,8 +2,9 @@
 //!
 //! A connection keeps its buffers for its next requests. When it has been idle from one round to
 //! the next, it is told to give back what it does not use. What a client has not collected stays.
+//! One that holds nothing is not looked at until it does: a thousand of them cost nothing.
 
-use super::budget::Account;
+use super::budget::{Account, Watched};
 use super::port::Reclaim;
 use headgate_engine::PortRef;
 use std::io;
@@ -15,23 +16,34 @@ use std::time::{Duration, Instant};
 /// The time between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// A connection that is looked after.
-struct Watched {
+/// A connection that holds something.
+struct Holder {
     account: Weak<Account>,
     port: PortRef,
     /// Of its last round.
     turns: u64,
 }
 
-/// The way in for new connections. The thread that takes memory back ends with it.
-pub(super) struct Register(Sender<(Weak<Account>, PortRef)>);
+type Come = (Weak<Account>, PortRef);
+
+/// The way in for new connections. The thread that takes memory back ends with it, and with the last
+/// connection.
+pub(super) struct Register(Sender<Come>);
 
 impl Register {
     /// Looks after a connection from now on.
     pub(super) fn add(&self, account: Weak<Account>, port: PortRef) {
-        if self.0.send((account, port)).is_err() {
-            tracing::error!("the thread that takes memory back from NBD clients is gone");
+        if let Some(found) = account.upgrade() {
+            let (way, account, port) = (self.0.clone(), account.clone(), port.clone());
+            found.on_held(move || send(&way, account.clone(), port.clone()));
         }
+        send(&self.0, account, port);
+    }
+}
+
+fn send(way: &Sender<Come>, account: Weak<Account>, port: PortRef) {
+    if way.send((account, port)).is_err() {
+        tracing::error!("the thread that takes memory back from NBD clients is gone");
     }
 }
 
@@ -42,9 +54,9 @@ pub(super) fn start() -> io::Result<Register> {
     Ok(Register(new))
 }
 
-/// Until nobody can register any more. Without connections it sleeps.
-fn run(come: &Receiver<(Weak<Account>, PortRef)>) {
-    let mut watched: Vec<Watched> = Vec::new();
+/// Until nobody can register any more. Where nobody holds anything it sleeps.
+fn run(come: &Receiver<Come>) {
+    let mut watched: Vec<Holder> = Vec::new();
     // Connections that keep coming do not put a round off.
     let mut due = Instant::now() + ROUND;
     loop {
@@ -56,7 +68,7 @@ fn run(come: &Receiver<(Weak<Account>, PortRef)>) {
             come.recv_timeout(due.saturating_duration_since(Instant::now()))
         };
         match next {
-            Ok((account, port)) => watched.push(Watched { account, port, turns: 0 }),
+            Ok((account, port)) => watched.push(Holder { account, port, turns: 0 }),
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -67,12 +79,15 @@ fn run(come: &Receiver<(Weak<Account>, PortRef)>) {
     }
 }
 
-fn round(watched: &mut Vec<Watched>) {
+fn round(watched: &mut Vec<Holder>) {
     watched.retain_mut(|one| {
         let Some(account) = one.account.upgrade() else { return false };
+        if account.rest() == Watched::NoMore {
+            return false;
+        }
         let turns = account.turns();
         let is_idle = std::mem::replace(&mut one.turns, turns) == turns;
         // One that is gone drops its account.
-        !(is_idle && account.claimed() > 0) || one.port.command(Box::new(Reclaim)).is_ok()
+        !is_idle || one.port.command(Box::new(Reclaim)).is_ok()
     });
 }
