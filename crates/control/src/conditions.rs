@@ -3,7 +3,7 @@
 use crate::event_log::EventLog;
 use crate::{Control, Service};
 use headgate_events::{Condition, ConditionKind, Entry, Stream, Subject};
-use headgate_model::{ConnectionState, DatastoreSample, DiskSample, Name};
+use headgate_model::Name;
 use std::collections::BTreeSet;
 
 impl Control {
@@ -27,8 +27,8 @@ impl Control {
         self.events.tell(Stream::Daemon, entry);
     }
 
-    /// What is not as it should be now, by a sample of the data path and by what is known.
-    pub fn conditions(&self, sample: &[DatastoreSample]) -> Vec<Condition> {
+    /// What is not as it should be now, but for what [`crate::DiskConditions`] finds in samples.
+    pub fn conditions(&self) -> Vec<Condition> {
         let mut found = Vec::new();
         let datastores: Vec<Name> = {
             let model = self.model();
@@ -62,7 +62,6 @@ impl Control {
                 why: Some("etcd does not answer".into()),
             });
         }
-        sample.iter().flat_map(|store| &store.disks).for_each(|disk| of_sample(disk, &mut found));
         found
     }
 
@@ -74,20 +73,5 @@ impl Control {
             "datastore" => self.model().datastores.contains_key(&name),
             _ => true,
         }
-    }
-}
-
-fn of_sample(disk: &DiskSample, found: &mut Vec<Condition>) {
-    let mut add = |kind, why: &str| {
-        found.push(Condition::of_disk(kind, disk.name.as_str(), Some(why.to_owned())));
-    };
-    if let Some(hold) = &disk.trouble.hold {
-        add(ConditionKind::Holds, &hold.error);
-    } else if let Some(last) = disk.trouble.failing(disk.at()) {
-        add(ConditionKind::Fails, &last.error);
-    }
-    let lost = disk.remote.as_ref().filter(|remote| remote.state != ConnectionState::Connected);
-    if let Some(remote) = lost {
-        add(ConditionKind::Unconnected, remote.reason.as_deref().unwrap_or("not yet"));
     }
 }

@@ -26,6 +26,7 @@ mod copying;
 mod crash;
 mod creation;
 mod datastores;
+mod disk_conditions;
 mod disks;
 mod emptied;
 mod error;
@@ -109,6 +110,7 @@ mod workers;
 #[cfg(test)]
 mod writes_tests;
 
+pub use disk_conditions::DiskConditions;
 pub use error::{ControlError, ErrorKind};
 pub use foreign::{Elsewhere, Foreign, ForeignDisk};
 pub use group_shares::{GroupShares, GroupsOfMachines};

@@ -2,7 +2,6 @@
 
 use crate::engine_parts::failed;
 use crate::engine_plane::EnginePlane;
-use crate::told::{Before, OneTold};
 use crate::translate;
 use headgate_engine::snapshot::{DatastoreSnapshot, DiskSnapshot};
 use headgate_model::{DataPlane, DatastoreSample, DiskSample, DiskTold, Name, PlaneError};
@@ -15,20 +14,13 @@ impl EnginePlane {
         let mut before = std::mem::take(&mut told.0);
         let mut samples = Vec::new();
         for (id, store) in stores {
-            let old = Before::new(before.remove(&id).unwrap_or_default(), store.disks.len());
-            let disks = store.disks.iter().enumerate();
-            let now: Vec<OneTold> = disks
-                .map(|(place, reading)| match old.find(place, reading) {
-                    Some(known) => known.clone(),
-                    None => (reading.told.clone(), self.tell(&reading.told).map(Arc::new)),
-                })
-                .collect();
-            let sampled = store.disks.iter().zip(&now);
-            let sampled = sampled.filter_map(|(reading, (_, told))| {
-                Some(DiskSample::told(reading.at, told.clone()?))
-            });
+            let mut known = before.remove(&id).unwrap_or_default();
+            known.update(store.disks.iter().map(|one| &one.told), |disk| self.tell(disk));
+            let sampled = store.disks.iter().zip(known.all());
+            let sampled = sampled
+                .filter_map(|(reading, told)| Some(DiskSample::told(reading.at, told?.clone())));
             let disks = sampled.collect();
-            told.0.insert(id, now);
+            told.0.insert(id, known);
             samples.push(datastore(store, disks)?);
         }
         Ok(samples)

@@ -8,7 +8,7 @@ use headgate_api::blame::Blame;
 use headgate_api::moves::MoveState;
 use headgate_api::top::{LatencyMicros, Load, Top, TopDatastore, TopDisk, TopStream};
 use headgate_api::types::{Datastore, Disk};
-use headgate_control::{Control, GroupsOfMachines};
+use headgate_control::{Control, DiskConditions, GroupsOfMachines};
 use headgate_events::{Condition, ConditionKind, Conditions, Subject};
 use headgate_model::Name;
 use headgate_model::{DatastoreSample, DiskSample, Scheduler, StreamSample};
@@ -81,6 +81,7 @@ impl Observer {
             std::thread::Builder::new().name("headgate-observe".into()).spawn(move || {
                 let mut troubles = TroubleLog::default();
                 let mut conditions = Conditions::default();
+                let mut of_disks = DiskConditions::default();
                 loop {
                     match control.sample() {
                         Ok(sample) => {
@@ -93,7 +94,7 @@ impl Observer {
                         }
                         Err(e) => tracing::warn!(error = %e, "no statistics"),
                     }
-                    tell_conditions(&control, &history, &mut conditions);
+                    tell_conditions(&control, &history, &mut of_disks, &mut conditions);
                     if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
                         return;
                     }
@@ -140,11 +141,17 @@ impl Observer {
 }
 
 /// Tells what begins to be wrong, and what is over.
-fn tell_conditions(control: &Control, history: &RwLock<History>, known: &mut Conditions) {
+fn tell_conditions(
+    control: &Control,
+    history: &RwLock<History>,
+    of_disks: &mut DiskConditions,
+    known: &mut Conditions,
+) {
     let kept: Vec<Arc<Sample>> =
         history.read().unwrap_or_else(PoisonError::into_inner).0.iter().cloned().collect();
     let Some(last) = kept.last() else { return };
-    let mut standing = control.conditions(last);
+    let mut standing = control.conditions();
+    standing.extend_from_slice(of_disks.see(last));
     standing.extend(missed(&kept));
     standing.extend(control.stalls().into_iter().map(|stall| Condition {
         kind: ConditionKind::Stalled,

@@ -26,8 +26,8 @@ struct Holder {
 
 type Come = (Weak<Account>, PortRef);
 
-/// The way in for new connections. The thread that takes memory back ends with it, and with the last
-/// connection.
+/// The way in for new connections. The thread that takes memory back ends with it, and with the
+/// last connection.
 pub(super) struct Register(Sender<Come>);
 
 impl Register {
