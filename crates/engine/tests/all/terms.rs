@@ -43,6 +43,17 @@ impl Rig {
         Rig { engine, source, target, term }
     }
 
+    /// The term ends when all is copied and the switch is asked for; then the client writes, and is
+    /// not answered.
+    fn end_term_at_the_switch(&self, client: &Client) -> (Mover<'_>, Receiver<Answer>) {
+        let mover = Mover::begin(&self.engine, self.source, self.target);
+        assert_eq!(mover.next(), MoveEvent::Record(Record::Switched));
+        self.term.set(Nanos::ZERO);
+        let waits = write(client, 0);
+        assert!(waits.recv_timeout(MOMENT).is_err(), "nobody knows which copy counts");
+        (mover, waits)
+    }
+
     fn end(self) {
         self.engine.shutdown(PATIENCE).unwrap();
     }
@@ -88,11 +99,7 @@ fn a_disk_that_has_moved_away_from_what_was_taken_goes_on() {
         let dir = place();
         let rig = Rig::new(shards, Side::Source, dir.path());
         let client = Client::new(&rig.engine, rig.source);
-        let mover = Mover::begin(&rig.engine, rig.source, rig.target);
-        assert_eq!(mover.next(), MoveEvent::Record(Record::Switched));
-        rig.term.set(Nanos::ZERO);
-        let waits = write(&client, 0);
-        assert!(waits.recv_timeout(MOMENT).is_err(), "nobody knows which copy counts");
+        let (mover, waits) = rig.end_term_at_the_switch(&client);
         rig.engine.move_recorded(mover.id, Word::Made).unwrap();
         is_written(&waits);
         assert_eq!(mover.next(), MoveEvent::Ended(Outcome::Switched));
@@ -134,11 +141,7 @@ fn a_client_of_a_disk_that_was_taken_behind_its_switch_can_be_closed() {
         let dir = place();
         let rig = Rig::new(shards, Side::Target, dir.path());
         let client = Client::new(&rig.engine, rig.source);
-        let mover = Mover::begin(&rig.engine, rig.source, rig.target);
-        assert_eq!(mover.next(), MoveEvent::Record(Record::Switched));
-        rig.term.set(Nanos::ZERO);
-        let waits = write(&client, 0);
-        assert!(waits.recv_timeout(MOMENT).is_err());
+        let (mover, waits) = rig.end_term_at_the_switch(&client);
         rig.engine.move_recorded(mover.id, Word::Made).unwrap();
         assert_eq!(mover.next(), MoveEvent::Ended(Outcome::Switched));
         assert!(waits.recv_timeout(MOMENT).is_err(), "the disk may not be written");
