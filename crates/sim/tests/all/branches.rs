@@ -102,6 +102,73 @@ const POD: &str = r#"
     set = { "datastore.even.device" = "rate=800,latency=3ms" }
 "#;
 
+/// Streams and random requests where streams are taken to suffer nothing from their neighbours: the
+/// moves of 25 s do harm, and are taken back at 31 s. The two are one run until then.
+const HARM: &str = r#"
+    name = "harm"
+    title = "Streams are moved to where others are"
+    duration = "36s"
+    windows = { after = "32s..36s" }
+    [pool]
+    interference = "none"
+    sample = "500ms"
+    advice = ["25s", "31s"]
+    start = "5%"
+    hold = "0s"
+    most = 100
+    payback = "10000h"
+    [tide]
+    low = "10%"
+    every = "500ms"
+    during = ["0s..16s"]
+    [[datastore]]
+    name = "small"
+    device = "array=3,cache=8M"
+    capacity = "150G"
+    queue-depth = 256
+    [[datastore]]
+    name = "large"
+    device = "array=9,cache=8M"
+    capacity = "150G"
+    queue-depth = 256
+    [[type]]
+    name = "stream"
+    size = "128K"
+    read = "100%"
+    random = "0%"
+    [[type]]
+    name = "any"
+    size = "8K"
+    read = "50%"
+    random = "100%"
+    [[vm]]
+    name = "calibrate"
+    stop = "16s"
+    disk = [
+        { name = "s", datastore = "small", size = "30G", listed = false },
+        { name = "l", datastore = "large", size = "30G", listed = false },
+    ]
+    workload = [
+        { name = "few", kind = "closed", disk = "s", outstanding = 24, size = "8K", read = "75%" },
+        { name = "many", kind = "closed", disk = "l", outstanding = 72, size = "8K", read = "75%" },
+    ]
+    [[vm]]
+    name = "vm"
+    count = 6
+    start = "16s"
+    disk = [{ place = "random", size = "10G" }]
+    workload = [{ kind = "closed", outstanding-of = [8, 16, 32], types = ["stream", "any"] }]
+
+    [[variant]]
+    name = "watched"
+    set = { "pool.take-back" = "1%" }
+    [[variant]]
+    name = "watched-less"
+    set = { "pool.take-back" = "2%" }
+    [[variant]]
+    name = "load"
+"#;
+
 /// Those that begin as all others do.
 const ALIKE: usize = 9;
 
@@ -153,6 +220,26 @@ fn each_branch_is_what_it_is_alone() {
         assert!(distinct.len() >= 6, "only {} of them differ", distinct.len());
         assert!(shared.0 * 4 < alone.0 * 3, "{} of {} were simulated", shared.0, alone.0);
     }
+}
+
+#[test]
+fn moves_on_trial_are_known_to_all_that_made_them() {
+    let scenario = scenario(HARM);
+    let mut taken_back = [0, 0];
+    for seed in 1..6 {
+        let all = together(&scenario, &["watched", "watched-less", "load"], seed, &mut Quiet);
+        for (index, outcome) in all.into_iter().enumerate() {
+            let outcome = outcome.unwrap();
+            assert_eq!(run(&scenario, &outcome.variant, seed, &mut Quiet), Ok(outcome.clone()));
+            let moves = outcome.pool.iter().flat_map(|pool| &pool.moves);
+            let back = moves.filter(|step| step.taken_back).count();
+            match taken_back.get_mut(index) {
+                Some(sum) => *sum += back,
+                None => assert_eq!(back, 0, "nobody watches"),
+            }
+        }
+    }
+    assert!(taken_back.iter().all(|&back| back > 0), "nothing is taken back: {taken_back:?}");
 }
 
 #[test]
