@@ -1,6 +1,7 @@
 //! Keeps the accounts of all disks, a second at a time.
 
 use crate::account::{Account, Minutes};
+use crate::places;
 use headgate_model::{DatastoreSample, DiskSample, Name};
 use headgate_units::Nanos;
 use std::collections::BTreeMap;
@@ -31,13 +32,12 @@ impl Accountant {
     /// Takes the next sample. O(disks), with little for each that stands still.
     pub fn see(&mut self, now: Nanos, sample: &Arc<Vec<DatastoreSample>>, accounts: &mut Accounts) {
         let minute = (now.0 / 1_000_000_000 / 60 * 60).cast_signed();
-        let same_places = is_same(&self.last, sample);
+        let same_places = places::are_same(&self.last, sample);
         if minute != self.minute || !same_places {
             self.settle(accounts);
         }
         if !same_places {
-            let none = |store: &DatastoreSample| vec![None; store.disks.len()];
-            self.uncounted = sample.iter().map(none).collect();
+            self.uncounted = places::all(sample, &None);
         }
         self.minute = minute;
         let last = std::mem::replace(&mut self.last, sample.clone());
@@ -80,18 +80,6 @@ fn count(minute: i64, disk: &DiskSample, account: &Account, accounts: &mut Accou
         let minutes = accounts.entry(disk.name.clone()).or_default();
         minutes.entry(minute).or_default().merge(account);
     }
-}
-
-/// Whether two samples have the same datastores and disks at the same places.
-fn is_same(last: &[DatastoreSample], now: &[DatastoreSample]) -> bool {
-    let same_disk =
-        |(old, new): (&DiskSample, &DiskSample)| new.stood_still_since(old) || new.name == old.name;
-    let same_store = |(old, new): (&DatastoreSample, &DatastoreSample)| {
-        old.name == new.name
-            && old.disks.len() == new.disks.len()
-            && old.disks.iter().zip(&new.disks).all(same_disk)
-    };
-    last.len() == now.len() && last.iter().zip(now).all(same_store)
 }
 
 #[cfg(test)]

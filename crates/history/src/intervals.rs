@@ -20,7 +20,7 @@ impl Samples {
     ) -> Result<Vec<(Nanos, DiskInterval)>, SamplesError> {
         self.writer.settle();
         let mut found = lock(&self.file).disk_intervals(disk, &within)?;
-        let recorder = lock(&self.recorder);
+        let mut recorder = lock(&self.recorder);
         let chunk = recorder.chunk();
         let lately = chunk.disks.get(disk).map_or(&[][..], Vec::as_slice);
         if !lately.is_empty() {

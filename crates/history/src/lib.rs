@@ -26,7 +26,11 @@ mod clock;
 mod intervals;
 mod known;
 mod learnt;
+mod places;
 mod recorder;
+mod still;
+#[cfg(test)]
+mod still_tests;
 mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -166,7 +170,7 @@ impl Samples {
     /// samples were last written, as of since then. Reads no file.
     pub fn usual_workloads(&self) -> BTreeMap<Name, WorkloadProfile> {
         let mut workloads = self.known().workloads.clone();
-        let recorder = lock(&self.recorder);
+        let mut recorder = lock(&self.recorder);
         for (disk, intervals) in &recorder.chunk().disks {
             if !workloads.contains_key(disk) {
                 let mut meter = WorkloadMeter::new();
@@ -180,15 +184,13 @@ impl Samples {
     /// What each datastore can do, likewise.
     pub fn usual_models(&self, datastores: &[Name]) -> BTreeMap<Name, Learnt> {
         let known = self.known();
-        let recorder = lock(&self.recorder);
+        let mut recorder = lock(&self.recorder);
+        let chunk = recorder.chunk();
         let of = |datastore: &Name| match known.models.get(datastore) {
             Some(model) => Learnt::of_model(*model),
             None => {
-                let lately: Vec<StoreInterval> = recorder
-                    .chunk()
-                    .store_intervals(datastore)
-                    .map(|(_, interval)| interval)
-                    .collect();
+                let lately: Vec<StoreInterval> =
+                    chunk.store_intervals(datastore).map(|(_, interval)| interval).collect();
                 Learnt::from(lately.iter(), &Before::default())
             }
         };
@@ -269,7 +271,7 @@ impl Samples {
         let from = window.from(wall_clock());
         self.writer.settle();
         let mut hours = lock(&self.file).store_hours(datastore, from)?;
-        let recorder = lock(&self.recorder);
+        let mut recorder = lock(&self.recorder);
         for (&hour, more) in recorder.chunk().hours.get(datastore).into_iter().flatten() {
             if hour >= hour_of(from) {
                 hours.entry(hour).or_default().merge(more);
@@ -309,7 +311,7 @@ impl Samples {
         let now = wall_clock();
         self.writer.settle();
         let mut intervals = lock(&self.file).store_intervals(datastore, Lookback::DAY.from(now))?;
-        let recorder = lock(&self.recorder);
+        let mut recorder = lock(&self.recorder);
         intervals.extend(recorder.chunk().store_intervals(datastore));
         Ok(intervals)
     }

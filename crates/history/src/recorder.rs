@@ -1,13 +1,13 @@
 use super::account::Minutes;
 use super::accountant::Accountant;
+use super::still::StillIntervals;
 use super::totals::StoreHour;
 use headgate_model::Name;
-use headgate_model::{DatastoreSample, DiskSample, LimitMode, Policy};
+use headgate_model::{DatastoreSample, LimitMode, Policy};
 use headgate_placement::{
     DatastoreJudge, DeviceInterval, Held, Limits, WorkloadMeter, WorkloadProfile,
 };
 use headgate_qos::window::Slots;
-use headgate_stats::Interval;
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +33,9 @@ pub(super) fn hour_of(at: Nanos) -> i64 {
 pub struct DiskInterval(pub Option<WorkloadProfile>);
 
 impl DiskInterval {
+    /// Of a disk to which nothing happened.
+    pub(super) const STILL: DiskInterval = DiskInterval(None);
+
     pub(super) fn count_in(&self, meter: &mut WorkloadMeter) {
         meter.record_traits(self.0);
     }
@@ -108,7 +111,10 @@ pub(super) struct Recorder {
     accountant: Accountant,
     last: Option<Arc<Vec<DatastoreSample>>>,
     began: Nanos,
+    /// Without what `still` has of it.
     chunk: Chunk,
+    /// By the places of disks in `last`.
+    still: StillIntervals,
     /// Of each datastore, by the clock of the samples.
     judges: BTreeMap<Name, DatastoreJudge<Slots>>,
     /// Disks and datastores removed since the last sample.
@@ -124,70 +130,89 @@ impl Recorder {
             last: None,
             began: Nanos::ZERO,
             chunk: Chunk { period, ..Chunk::default() },
+            still: StillIntervals::default(),
             judges: BTreeMap::new(),
             gone: BTreeSet::new(),
         }
     }
 
     /// Takes a sample if it is due, by the clock of the samples; answers what was gathered when
-    /// that is long enough. O(disks · buckets).
+    /// that is long enough. O(disks · buckets), with little for each disk that stands still.
     pub fn observe(&mut self, now: Nanos, sample: &Arc<Vec<DatastoreSample>>) -> Option<Chunk> {
         self.accountant.see(now, sample, &mut self.chunk.accounts);
-        let at = |sample: &[DatastoreSample]| sample.iter().map(|store| store.stats.at).max();
         let Some(last) = &self.last else {
+            self.still.begin(sample);
             (self.last, self.began) = (Some(sample.clone()), now);
             return None;
         };
-        // Samples are taken a second apart; half of one is what threads may be late.
-        let due = match (at(last), at(sample)) {
-            (Some(before), Some(now)) => now.since(before) + Nanos::from_millis(500) >= self.period,
-            _ => true,
-        };
-        if !due {
+        if !is_due(last, sample, self.period) {
             return None;
         }
         let last = self.last.replace(sample.clone())?;
+        self.still.follow(&last, sample, &mut self.chunk.disks);
         let gone = std::mem::take(&mut self.gone);
-        for store in sample.iter().filter(|store| !gone.contains(&store.name)) {
-            let Some(before) =
-                last.iter().find(|old| old.name == store.name && old.stats.at < store.stats.at)
-            else {
-                continue;
-            };
-            let known = store.disks.iter().enumerate();
-            let known = known.filter(|(_, disk)| gone.is_empty() || !gone.contains(&disk.name));
-            let intervals: Vec<(&DiskSample, Interval)> = known
-                .filter_map(|(place, disk)| {
-                    let old = store.earlier(place, before).filter(|old| old.at() < disk.at())?;
-                    Some((disk, disk.since(old)))
-                })
-                .collect();
-            let difference = store.stats.difference(&before.stats);
-            let whole = difference.since_start(before.stats.at);
-            let judge = self.judges.entry(store.name.clone()).or_default();
-            let of_disks =
-                intervals.iter().map(|(disk, interval)| (interval, limits(&disk.policy)));
-            let interval = judge.judge(store.stats.at, store.window, &whole, of_disks);
-            let hours = self.chunk.hours.entry(store.name.clone()).or_default();
-            hours.entry(hour_of(now)).or_default().count(&difference, &whole, interval.why());
-            self.chunk.stores.entry(store.name.clone()).or_default().push(StoreInterval(interval));
-            for (disk, interval) in intervals {
-                let held = Held::of_disk(&interval, &limits(&disk.policy));
-                let interval = DiskInterval(WorkloadProfile::of(&interval, held));
-                match self.chunk.disks.get_mut(&disk.name) {
-                    Some(all) => all.push(interval),
-                    None => _ = self.chunk.disks.insert(disk.name.clone(), vec![interval]),
-                }
+        for (place, store) in sample.iter().enumerate() {
+            let before =
+                last.iter().find(|old| old.name == store.name && old.stats.at < store.stats.at);
+            if let Some(before) = before.filter(|_| !gone.contains(&store.name)) {
+                self.take_in(now, (place, store), before, &gone);
             }
         }
         self.chunk.ended = now;
         // A wall clock that was set back must not keep them for ever.
-        let long = now < self.began || now.since(self.began) >= GATHER;
-        (long && !self.chunk.is_empty()).then(|| self.take())
+        if now >= self.began && now.since(self.began) < GATHER {
+            return None;
+        }
+        let is_empty = self.chunk().is_empty();
+        (!is_empty).then(|| self.take())
+    }
+
+    /// Takes in the interval of a datastore, at its place in a sample, and those of its disks.
+    fn take_in(
+        &mut self,
+        now: Nanos,
+        (place, store): (usize, &DatastoreSample),
+        before: &DatastoreSample,
+        gone: &BTreeSet<Name>,
+    ) {
+        let mut moved = Vec::new();
+        for (at, disk) in store.disks.iter().enumerate() {
+            let old = store.earlier(at, before).filter(|old| old.at() < disk.at());
+            let Some(old) = old else { continue };
+            if !gone.is_empty() && gone.contains(&disk.name) {
+                continue;
+            }
+            // What stood still neither waited nor reached a limit: nobody else need hear of it.
+            match disk.stood_still_since(old) {
+                true => self.still.count(place, at),
+                false => moved.push((at, disk.since(old), limits(&disk.policy))),
+            }
+        }
+        let difference = store.stats.difference(&before.stats);
+        let whole = difference.since_start(before.stats.at);
+        let judge = self.judges.entry(store.name.clone()).or_default();
+        let of_disks = moved.iter().map(|(_, interval, limits)| (interval, *limits));
+        let interval = judge.judge(store.stats.at, store.window, &whole, of_disks);
+        let hours = self.chunk.hours.entry(store.name.clone()).or_default();
+        hours.entry(hour_of(now)).or_default().count(&difference, &whole, interval.why());
+        self.chunk.stores.entry(store.name.clone()).or_default().push(StoreInterval(interval));
+        for (at, interval, limits) in moved {
+            let Some(disk) = store.disks.get(at) else { continue };
+            self.still.gather(place, at, &disk.name, &mut self.chunk.disks);
+            let held = Held::of_disk(&interval, &limits);
+            let interval = DiskInterval(WorkloadProfile::of(&interval, held));
+            match self.chunk.disks.get_mut(&disk.name) {
+                Some(all) => all.push(interval),
+                None => _ = self.chunk.disks.insert(disk.name.clone(), vec![interval]),
+            }
+        }
     }
 
     /// What was gathered and not handed out yet; of accounts see [`Recorder::accounts`].
-    pub fn chunk(&self) -> &Chunk {
+    pub fn chunk(&mut self) -> &Chunk {
+        if let Some(last) = &self.last {
+            self.still.gather_all(last, &mut self.chunk.disks);
+        }
         &self.chunk
     }
 
@@ -199,6 +224,7 @@ impl Recorder {
 
     /// Hands it out.
     pub fn take(&mut self) -> Chunk {
+        self.chunk();
         self.accountant.settle(&mut self.chunk.accounts);
         let empty = Chunk { period: self.period, ended: self.chunk.ended, ..Chunk::default() };
         self.began = self.chunk.ended;
@@ -208,13 +234,15 @@ impl Recorder {
     /// The next of its name is another. Answers what was gathered of it.
     pub fn forget_disk(&mut self, disk: &Name) -> Option<Chunk> {
         self.gone.insert(disk.clone());
+        self.chunk();
         let intervals = self.chunk.disks.remove(disk)?;
         Some(self.chunk.of_disk(disk, intervals))
     }
 
     /// The gathered intervals of a disk, under another name.
-    pub fn as_of(&self, disk: &Name, other: &Name) -> Option<Chunk> {
-        Some(self.chunk.of_disk(other, self.chunk.disks.get(disk)?.clone()))
+    pub fn as_of(&mut self, disk: &Name, other: &Name) -> Option<Chunk> {
+        let chunk = self.chunk();
+        Some(chunk.of_disk(other, chunk.disks.get(disk)?.clone()))
     }
 
     /// The next of its name is another.
@@ -223,6 +251,16 @@ impl Recorder {
         self.chunk.hours.remove(datastore);
         self.judges.remove(datastore);
         self.gone.insert(datastore.clone());
+    }
+}
+
+/// Whether a period has passed between two samples.
+fn is_due(last: &[DatastoreSample], now: &[DatastoreSample], period: Nanos) -> bool {
+    let at = |sample: &[DatastoreSample]| sample.iter().map(|store| store.stats.at).max();
+    match (at(last), at(now)) {
+        // Samples are taken a second apart; half of one is what threads may be late.
+        (Some(before), Some(now)) => now.since(before) + Nanos::from_millis(500) >= period,
+        _ => true,
     }
 }
 
