@@ -13,6 +13,7 @@
 //! | accounts of a disk: what it was promised and got, and what it waited for | a minute | 24 h |
 //! | the same | an hour | 62 days |
 //! | totals of a datastore, with a few points for its model | an hour | 30 days |
+//! | intervals in which one disk alone was busy on a datastore: what it did, and its latency | each | 7 days |
 //! | the last valid model of a datastore | | until there is a better one |
 //! | the history of a removed disk, for one that continues it | | 7 days |
 //! | moves | | a year |
@@ -22,10 +23,12 @@
 
 mod account;
 mod accountant;
+mod alone;
 mod clock;
 mod intervals;
 mod known;
 mod learnt;
+mod measured;
 mod places;
 mod recorder;
 mod still;

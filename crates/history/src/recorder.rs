@@ -1,11 +1,12 @@
 use super::account::Minutes;
 use super::accountant::Accountant;
+use super::alone::alone;
 use super::still::StillIntervals;
 use super::totals::StoreHour;
 use headgate_model::Name;
 use headgate_model::{DatastoreSample, LimitMode, Policy};
 use headgate_placement::{
-    DatastoreJudge, DeviceInterval, Held, Limits, WorkloadMeter, WorkloadProfile,
+    DatastoreJudge, DeviceInterval, Held, Limits, Measurement, WorkloadMeter, WorkloadProfile,
 };
 use headgate_qos::window::Slots;
 use headgate_units::Nanos;
@@ -61,6 +62,8 @@ pub(super) struct Chunk {
     pub hours: BTreeMap<Name, BTreeMap<i64, StoreHour>>,
     /// Accounts of disks, by the minute.
     pub accounts: BTreeMap<Name, Minutes>,
+    /// Of datastores, what intervals told in which one disk alone was busy, each with its end.
+    pub measured: BTreeMap<Name, Vec<(Nanos, Measurement)>>,
 }
 
 impl Chunk {
@@ -196,6 +199,10 @@ impl Recorder {
         let hours = self.chunk.hours.entry(store.name.clone()).or_default();
         hours.entry(hour_of(now)).or_default().count(&difference, &whole, interval.why());
         self.chunk.stores.entry(store.name.clone()).or_default().push(StoreInterval(interval));
+        let of_disks = moved.iter().map(|(_, interval, limits)| (interval, *limits));
+        if let Some(measured) = alone(of_disks) {
+            self.chunk.measured.entry(store.name.clone()).or_default().push((now, measured));
+        }
         for (at, interval, limits) in moved {
             let Some(disk) = store.disks.get(at) else { continue };
             self.still.gather(place, at, &disk.name, &mut self.chunk.disks);
@@ -249,6 +256,7 @@ impl Recorder {
     pub fn forget_datastore(&mut self, datastore: &Name) {
         self.chunk.stores.remove(datastore);
         self.chunk.hours.remove(datastore);
+        self.chunk.measured.remove(datastore);
         self.judges.remove(datastore);
         self.gone.insert(datastore.clone());
     }

@@ -8,7 +8,7 @@
 //! | step | by |
 //! |---|---|
 //! | what a workload asks for, whatever it is on | [`WorkloadMeter`] → [`WorkloadProfile`] → [`Constants::load`], equation 1 |
-//! | constants of equation 1 for a pool | [`fit_by_pairs`], [`fit_by_least_squares`] |
+//! | constants of equation 1 for a pool | [`Measurement::of`] → [`fit_pool`]; of one device [`fit_by_pairs`], [`fit_by_least_squares`] |
 //! | whether something of ours held an interval's requests back | [`Held::of_disk`], [`DatastoreJudge::judge`] |
 //! | what a datastore can do | [`DevicePoint::of`] → [`DeviceModel::learn`] |
 //! | the same where there are few good intervals, or only those of long ago | [`DeviceInterval::of`] → [`DeviceModel::learn_from`], [`Coarse`] → [`DeviceModel::learn_coarsely`] |
@@ -129,6 +129,6 @@ pub use review::{Course, Done, Finding, LEAST_INTERVALS, Made, Review, review};
 pub use rollback::{Barred, check_moves, check_rollback};
 pub use why::{NotThere, Stay, Why};
 pub use workload::{
-    Constants, Fit, FitError, Load, Measurement, Outstanding, WorkloadMeter, WorkloadProfile,
-    fit_by_least_squares, fit_by_pairs,
+    Constants, Fit, FitError, Load, Measurement, NoGain, Outstanding, PoolFit, PredictionError,
+    Trait, Untold, WorkloadMeter, WorkloadProfile, fit_by_least_squares, fit_by_pairs, fit_pool,
 };

@@ -1,6 +1,7 @@
 mod accounts;
 mod departed;
 mod error;
+mod measured;
 mod moves;
 mod read;
 mod row;
@@ -11,6 +12,7 @@ mod write;
 
 pub(super) use departed::{Departed, set_aside_name};
 pub use error::SamplesError;
+pub(super) use measured::KEPT;
 
 use row::seconds;
 use rusqlite::{Connection, Transaction, TransactionBehavior};

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// The version of the tables and of what is in them.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
 
 /// The tables of version 1.
 pub(super) const FIRST: &str = "
@@ -57,6 +57,14 @@ const THIRD: &str = "
     CREATE INDEX accounts_by_time ON accounts(span, at);
 ";
 
+/// What version 4 adds.
+const FOURTH: &str = "
+    CREATE TABLE measurements (
+        datastore TEXT NOT NULL, at INTEGER NOT NULL, measured BLOB NOT NULL, PRIMARY KEY (datastore, at)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX measurements_by_time ON measurements(at);
+";
+
 /// Brings a file of an older version, or an empty one, up to this one.
 pub(super) fn bring_up(tx: &Transaction<'_>, found: i64) -> Result<(), rusqlite::Error> {
     if found < 1 {
@@ -68,6 +76,9 @@ pub(super) fn bring_up(tx: &Transaction<'_>, found: i64) -> Result<(), rusqlite:
     }
     if found < 3 {
         tx.execute_batch(THIRD)?;
+    }
+    if found < 4 {
+        tx.execute_batch(FOURTH)?;
     }
     tx.pragma_update(None, "user_version", VERSION)
 }

@@ -61,6 +61,7 @@ fn chunk(ended: Nanos, outstanding: u32) -> Chunk {
             BTreeMap::from([(hour_of(ended), five_minutes())]),
         )]),
         accounts: BTreeMap::new(),
+        measured: BTreeMap::new(),
     }
 }
 

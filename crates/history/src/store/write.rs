@@ -1,5 +1,6 @@
 use super::accounts::{add_accounts, forget_old_accounts};
 use super::departed::set_aside_name;
+use super::measured::{add_measured, forget_old_measured};
 use super::moves::forget_old_moves;
 use super::read::{before, hours_since, store_intervals};
 use super::row::{DAY, HOUR, Row, SECOND, decode, encode, seconds};
@@ -48,6 +49,10 @@ impl SamplesFile {
                 add_accounts(tx, disk, minutes)?;
             }
             forget_old_accounts(tx, at)?;
+            for (datastore, measured) in &chunk.measured {
+                add_measured(tx, datastore, at, measured)?;
+            }
+            forget_old_measured(tx, at)?;
             let mut learnt = BTreeMap::new();
             for datastore in chunk.stores.keys() {
                 learnt.insert(datastore.clone(), learn(tx, datastore, chunk.ended)?);
@@ -88,7 +93,14 @@ impl SamplesFile {
 
     pub fn forget_datastore(&mut self, datastore: &Name) -> Result<(), SamplesError> {
         self.change(|tx| {
-            for table in ["datastore_intervals", "datastore_hours", "models", "coarse_models"] {
+            let tables = [
+                "datastore_intervals",
+                "datastore_hours",
+                "models",
+                "coarse_models",
+                "measurements",
+            ];
+            for table in tables {
                 tx.execute(
                     &format!("DELETE FROM {table} WHERE datastore = ?1"),
                     [datastore.as_str()],

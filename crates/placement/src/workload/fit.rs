@@ -6,19 +6,42 @@
 //! would be all that matters, with relative ones the fastest, which are writes into a cache.
 
 use super::{Constants, Load, Outstanding, WorkloadProfile};
-use crate::Permille;
+use crate::{Held, Permille};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use headgate_stats::{Flow, Interval};
 use headgate_units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// One point: a workload, and how long its requests took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measurement {
     /// What it did.
     pub profile: WorkloadProfile,
     /// Mean latency of its requests.
     pub latency: Nanos,
+}
+
+/// Fewer requests in an interval have a mean that is chance.
+const LEAST_REQUESTS: f64 = 10.0;
+
+impl Measurement {
+    /// What an interval tells in which a workload was alone on its device; `None` where its mean is
+    /// chance or not the device's: with fewer than 10 reads and writes, with errors, and where
+    /// requests waited for something of ours.
+    pub fn of(interval: &Interval, held: Held) -> Option<Measurement> {
+        let flows = [&interval.reads, &interval.writes];
+        let rate: f64 = flows.iter().map(|flow| flow.iops).sum();
+        let requests = rate * interval.length.as_secs_f64();
+        if held != Held::No || interval.errors > 0 || requests < LEAST_REQUESTS {
+            return None;
+        }
+        let taken = |flow: &Flow| flow.iops * flow.total.map_or(0.0, |t| t.mean.as_secs_f64());
+        let latency = flows.into_iter().map(taken).sum::<f64>() / rate;
+        let profile = WorkloadProfile::of(interval, held)?;
+        Some(Measurement { profile, latency: Nanos(libm::round(latency * 1e9) as u64) })
+    }
 }
 
 /// The workload model of a device: K1 to K4, and K5.
@@ -85,23 +108,26 @@ const PAIRS: usize = 3;
 const ALIKE: usize = 64;
 
 /// One of the four factors of equation 1.
-struct Factor {
-    about: &'static str,
+pub(super) struct Factor {
+    pub about: &'static str,
     /// The trait in its unit.
-    value: fn(&WorkloadProfile) -> f64,
+    pub value: fn(&WorkloadProfile) -> f64,
     /// The other three.
     others: fn(&WorkloadProfile) -> (u64, u64, u64),
     /// A constant that says that the trait does not matter.
-    flat: f64,
-    set: fn(&mut Constants, f64),
+    pub flat: f64,
+    /// The constant in the unit of the trait.
+    pub get: fn(&Constants) -> f64,
+    pub set: fn(&mut Constants, f64),
 }
 
-const FACTORS: [Factor; 4] = [
+pub(super) const FACTORS: [Factor; 4] = [
     Factor {
         about: "outstanding requests",
         value: |t| t.outstanding.as_f64(),
         others: |t| (t.size.0, t.read.0.into(), t.random.0.into()),
         flat: 1e4,
+        get: |k| k.outstanding.as_f64(),
         set: |k, value| k.outstanding = Outstanding::of(value),
     },
     Factor {
@@ -109,6 +135,7 @@ const FACTORS: [Factor; 4] = [
         value: |t| t.size.0 as f64 / 1_024.0,
         others: |t| (t.outstanding.as_thousandths().into(), t.read.0.into(), t.random.0.into()),
         flat: 1e6,
+        get: |k| k.size.0 as f64 / 1_024.0,
         set: |k, value| k.size = Bytes((value * 1_024.0) as u64),
     },
     Factor {
@@ -116,6 +143,7 @@ const FACTORS: [Factor; 4] = [
         value: |t| t.read.as_f64(),
         others: |t| (t.outstanding.as_thousandths().into(), t.size.0, t.random.0.into()),
         flat: 1e2,
+        get: |k| k.read.as_f64(),
         set: |k, value| k.read = Permille::of_ratio(value),
     },
     Factor {
@@ -123,6 +151,7 @@ const FACTORS: [Factor; 4] = [
         value: |t| t.random.as_f64(),
         others: |t| (t.outstanding.as_thousandths().into(), t.size.0, t.read.0.into()),
         flat: 1e2,
+        get: |k| k.random.as_f64(),
         set: |k, value| k.random = Permille::of_ratio(value),
     },
 ];

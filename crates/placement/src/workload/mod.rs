@@ -2,8 +2,12 @@
 
 mod fit;
 mod meter;
+mod pooled;
 mod profile;
+mod spread;
 
 pub use fit::{Fit, FitError, Measurement, fit_by_least_squares, fit_by_pairs};
 pub use meter::WorkloadMeter;
+pub use pooled::{NoGain, PoolFit, PredictionError, fit_pool};
 pub use profile::{Constants, Load, Outstanding, WorkloadProfile};
+pub use spread::{Trait, Untold};
