@@ -12,6 +12,7 @@ mod catalog;
 mod clients;
 mod clones;
 mod confinement;
+mod constants;
 mod copies;
 mod crashes;
 mod events;

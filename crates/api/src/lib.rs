@@ -11,6 +11,7 @@ pub mod calibration;
 pub mod change;
 pub mod classes;
 pub mod client;
+pub mod constants;
 pub mod copies;
 pub mod costs;
 mod disk_patch;

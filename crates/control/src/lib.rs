@@ -21,6 +21,9 @@ mod classes;
 mod clock;
 mod conditions;
 pub mod configuration;
+mod constants;
+#[cfg(test)]
+mod constants_tests;
 mod copies;
 mod copying;
 mod crash;

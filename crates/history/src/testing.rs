@@ -2,6 +2,7 @@
 
 use headgate_model::Name;
 use headgate_model::{DatastoreSample, DiskSample, Policy};
+use headgate_placement::WorkloadProfile;
 use headgate_qos::window::Slots;
 use headgate_stats::{COST_OF_ONE_IO, DiskStats, Latency, Op, Outcome, Phase};
 use headgate_units::{Bytes, Nanos};
@@ -45,4 +46,40 @@ pub fn waiting(
     let fresh = DatastoreSample::fresh(name("array"), disks);
     let store = DatastoreSample { window, stats: whole, ..fresh };
     Arc::new(vec![store])
+}
+
+/// Samples of a datastore with one disk, `a`, five seconds apart. In each interval it keeps so many
+/// requests outstanding, in whole ones and anywhere on the disk, and each takes so long.
+pub fn alone(intervals: &[(WorkloadProfile, Nanos)]) -> Vec<Arc<Vec<DatastoreSample>>> {
+    let mut stats = DiskStats::new(Nanos::ZERO);
+    let sample = |stats: &DiskStats, at: Nanos| {
+        let stats = stats.snapshot(at);
+        let disk = DiskSample::new(name("a"), Policy::default(), stats.clone());
+        let fresh = DatastoreSample::fresh(name("array"), vec![disk]);
+        Arc::new(vec![DatastoreSample { window: Slots::whole(256), stats, ..fresh }])
+    };
+    let mut now = Nanos::from_secs(1);
+    let mut samples = vec![sample(&stats, now)];
+    for &(WorkloadProfile { outstanding, size, read, .. }, took) in intervals {
+        let end = now + Nanos::from_secs(5);
+        let count = u64::from(outstanding.as_thousandths() / 1_000);
+        let reads = count * u64::from(read.0) / 1_000;
+        let op = |n| if n < reads { Op::Read } else { Op::Write };
+        let ops: Vec<(Op, u64)> = (0..count).map(|n| (op(n), n)).collect();
+        let latency = Latency { device: took, total: took };
+        while now + took <= end {
+            for &(op, n) in &ops {
+                let anywhere = (now.0 / 1_000 + n * 7_919) * 7_907 % 100_000 * (1 << 20);
+                stats.on_arrival(now, op, anywhere, size);
+                stats.on_dispatch(now, op, Nanos::ZERO, Phase::Weight, COST_OF_ONE_IO);
+            }
+            now += took;
+            for &(op, _) in &ops {
+                stats.on_complete(now, op, size, latency, Outcome::Done);
+            }
+        }
+        now = end;
+        samples.push(sample(&stats, now));
+    }
+    samples
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// How far back history is read: one minute to 30 days.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lookback(Nanos);
 
 /// The text is no [`Lookback`].
@@ -22,8 +22,16 @@ impl Lookback {
     /// 24 hours.
     pub const DAY: Lookback = Lookback(Nanos::from_secs(DAY));
 
+    /// 7 days.
+    pub const WEEK: Lookback = Lookback(Nanos::from_secs(7 * DAY));
+
     /// 30 days, the longest.
     pub const MONTH: Lookback = Lookback(Nanos::from_secs(30 * DAY));
+
+    /// How long it is.
+    pub const fn nanos(self) -> Nanos {
+        self.0
+    }
 
     /// Where it begins, seen from `now`; both in nanoseconds since 1970.
     pub fn from(self, now: Nanos) -> Nanos {

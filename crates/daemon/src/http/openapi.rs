@@ -40,6 +40,7 @@ mod tests {
             routes::advice,
             routes::rules,
             routes::set_rules,
+            routes::fit_constants,
             balance::set_automatic,
             balance::show_balance,
             balance::begin_balance,

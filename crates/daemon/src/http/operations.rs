@@ -103,6 +103,7 @@ pub(super) static ALL: &[Operation] = &[
     change("PUT", "/v1/datastores/{name}/maintenance", "datastore maintenance", Admins),
     read("/v1/advice", Viewers),
     read("/v1/rules", Viewers),
+    read("/v1/rules/fit", Viewers),
     change("PUT", "/v1/rules", "rules set", Admins),
     change("PATCH", "/v1/rules", "rules --automatic", Admins),
     read("/v1/balance", Viewers),

@@ -42,6 +42,7 @@ fn handler(operation: &Operation) -> MethodRouter<App> {
         ("PUT", "/v1/datastores/{name}/maintenance") => put(balance::set_maintenance),
         ("GET", "/v1/advice") => get(routes::advice),
         ("GET", "/v1/rules") => get(routes::rules),
+        ("GET", "/v1/rules/fit") => get(routes::fit_constants),
         ("PUT", "/v1/rules") => put(routes::set_rules),
         ("PATCH", "/v1/rules") => patch(balance::set_automatic),
         ("GET", "/v1/balance") => get(balance::show_balance),

@@ -1,12 +1,13 @@
 use super::app::{Answer, App, Edited};
 use super::edit::{Edit, VmSettings};
 use super::error::{ApiError, Body, Flags, Param};
-use super::window::WindowFlags;
+use super::window::{SinceFlags, WindowFlags};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use headgate_api::calibration::{Calibration, CalibrationCreate};
+use headgate_api::constants::ConstantsFit;
 use headgate_api::health::{Confinement, Health, HealthStatus};
 use headgate_api::history::DatastoreHour;
 use headgate_api::leases::DiskTakeover;
@@ -134,6 +135,18 @@ pub(super) async fn advice(
 #[cfg_attr(test, utoipa::path(get, path = "/v1/rules", tag = "placement", responses((status = 200, body = Object))))]
 pub(super) async fn rules(State(app): State<App>) -> Json<Rules> {
     Json(app.control.rules())
+}
+
+/// The constants of the load formula that fit best what disks did that were alone on their
+/// datastores, beside those of the rules. Changes nothing: `PUT /v1/rules` does.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/rules/fit", tag = "placement", params(SinceFlags), responses(
+    (status = 200, body = ConstantsFit), (status = 422, body = ErrorBody))))]
+pub(super) async fn fit_constants(
+    State(app): State<App>,
+    Flags(flags): Flags<SinceFlags>,
+) -> Answer<ConstantsFit> {
+    let since = flags.lookback()?;
+    Ok(Json(app.blocking(move |control| control.fit_constants(since)).await?))
 }
 
 /// Replaces the rules of placement.

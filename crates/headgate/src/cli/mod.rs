@@ -47,6 +47,7 @@ mod report;
 mod reproduce;
 mod resize;
 mod rules;
+mod rules_fit;
 mod rules_text;
 mod sim;
 mod space;

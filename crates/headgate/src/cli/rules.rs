@@ -4,6 +4,7 @@ use super::common::{DaemonArgs, Print};
 use super::dry_run::DryRunArg;
 use super::error::CliError;
 use super::output::{json, warnings};
+use super::rules_fit::Fit;
 use super::values::{self, Word};
 use super::{balance, rules_text};
 use clap::{Args, Subcommand};
@@ -59,6 +60,14 @@ enum Command {
         #[command(flatten)]
         print: Print,
     },
+    /// Fit the constants of the load formula to what disks did that were alone on their datastores
+    ///
+    /// Equation 1 of BASIL says how long requests take: (K1 + outstanding) (K2 + size) (K3 + reads)
+    /// (K4 + randomness) / K5. K1 to K4 are rules, common to all datastores; K5 is each datastore's
+    /// own. A constant is fitted if its factor varied enough; else it stays as it is, and the table
+    /// says why. The error is that of predicted latencies, as a median over intervals; intervals
+    /// that were held out were not fitted to.
+    Fit(Fit),
     /// Replace all rules by those of a TOML file; rules that it leaves out get their defaults
     ///
     /// A file that 'rules show' printed says of which rules it was made: if somebody has changed
@@ -114,6 +123,7 @@ impl Rules {
     pub(super) fn print(&self) -> Option<Print> {
         self.command.as_ref().map(|command| match command {
             Command::Show { print } | Command::Set { print, .. } => *print,
+            Command::Fit(fit) => fit.print,
         })
     }
 
@@ -129,6 +139,7 @@ impl Command {
     fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let client = daemon.client()?;
         match self {
+            Command::Fit(fit) => fit.run(&client, out),
             Command::Show { print } => {
                 let rules: Tagged<PlacementRules> = client.get_tagged("/v1/rules")?;
                 if print.json {

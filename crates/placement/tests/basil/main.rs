@@ -6,6 +6,7 @@
 mod balancing;
 mod beside;
 mod devices;
+mod fitted;
 mod populations;
 mod rig;
 mod second_choice;
