@@ -1,5 +1,5 @@
-//! Constants of the load formula are fitted to what clients did to a device that is not the paper's,
-//! and set.
+//! Constants of the load formula are fitted to what clients did to a device that is not the
+//! paper's, and set.
 
 use anyhow::{Context, ensure};
 use headgate_lab::headgate::{Headgate, binary};
@@ -9,8 +9,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// What a client does, three seconds each: requests under way, their size in KiB, reads in per cent.
-/// No trait goes with another.
+/// What a client does, three seconds each: requests under way, their size in KiB, reads in per
+/// cent. No trait goes with another.
 fn works() -> impl Iterator<Item = (u64, u64, u64)> {
     (0..32u64).map(|n| {
         let depth = [1, 24, 4, 12, 2, 32, 8, 16][(n % 8) as usize];
@@ -65,6 +65,8 @@ fn constants_are_fitted_to_what_clients_did_alone_and_set_once_they_predict_bett
         ensure!(refused.contains("tell of no factor"), "{refused}");
 
         works().try_for_each(|one| work(&daemon, one))?;
+        // The last interval ends.
+        thread::sleep(Duration::from_secs(5));
         let fitted = fit(&daemon)?;
         ensure!(intervals(&fitted) >= 40, "{fitted}");
         for factor in &fitted["factors"].as_array().context("no factors")?[..3] {

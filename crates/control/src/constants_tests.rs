@@ -21,8 +21,8 @@ fn truth() -> Fit {
     Fit { constants, per_millisecond: Load(60_000) }
 }
 
-/// So many intervals up to now, in each of which the disk does something else. Requests go anywhere,
-/// and every third interval is a tenth slower than equation 1 says.
+/// So many intervals up to now, in each of which the disk does something else. Requests go
+/// anywhere, and every third interval is a tenth slower than equation 1 says.
 fn observe(bench: &Bench, intervals: u64) {
     let workload = |n: u64| {
         let chance = |salt: u64, of: u64| (n * 2_654_435_761 + salt * 40_503) / 977 % of;
@@ -74,7 +74,7 @@ fn constants_are_fitted_to_history_and_set_as_any_rules_are() {
     let bench = bench.restart();
     let again = fit(&bench, Lookback::WEEK);
     assert_eq!((again.now, again.fitted), (found.fitted, found.fitted));
-    assert!(again.no_gain.as_ref().is_some_and(|why| why.contains("no gain")), "{again:?}");
+    assert!(again.no_gain.as_ref().is_some_and(|why| why.contains("held out")), "{again:?}");
 }
 
 #[test]

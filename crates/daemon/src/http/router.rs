@@ -41,10 +41,6 @@ fn handler(operation: &Operation) -> MethodRouter<App> {
         ("GET", "/v1/datastores/{name}/maintenance") => get(balance::show_maintenance),
         ("PUT", "/v1/datastores/{name}/maintenance") => put(balance::set_maintenance),
         ("GET", "/v1/advice") => get(routes::advice),
-        ("GET", "/v1/rules") => get(routes::rules),
-        ("GET", "/v1/rules/fit") => get(routes::fit_constants),
-        ("PUT", "/v1/rules") => put(routes::set_rules),
-        ("PATCH", "/v1/rules") => patch(balance::set_automatic),
         ("GET", "/v1/balance") => get(balance::show_balance),
         ("POST", "/v1/balance") => post(balance::begin_balance),
         ("DELETE", "/v1/balance") => delete(balance::stop_balance),
@@ -103,6 +99,16 @@ fn handler(operation: &Operation) -> MethodRouter<App> {
         ("GET", "/metrics") => get(scrape::metrics),
         ("GET", "/v1/openapi.json") => get(routes::openapi),
         ("GET", "/healthz") => get(routes::healthz),
+        _ => handler_of_rules(operation),
+    }
+}
+
+fn handler_of_rules(operation: &Operation) -> MethodRouter<App> {
+    match (operation.method, operation.path) {
+        ("GET", "/v1/rules") => get(routes::rules),
+        ("GET", "/v1/rules/fit") => get(routes::fit_constants),
+        ("PUT", "/v1/rules") => put(routes::set_rules),
+        ("PATCH", "/v1/rules") => patch(balance::set_automatic),
         _ => handler_of_imports(operation),
     }
 }

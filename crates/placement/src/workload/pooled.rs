@@ -11,8 +11,8 @@ use core::fmt;
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// How far predictions of the model were off: the median over measurements of |predicted - measured|
-/// over measured, each device with a K5 of its own.
+/// How far predictions of the model were off: the median over measurements of |predicted -
+/// measured| over measured, each device with a K5 of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PredictionError {
@@ -40,7 +40,7 @@ impl fmt::Display for NoGain {
             NoGain::NoBetter(before, after) => write!(
                 f,
                 "on intervals that were held out the fitted constants are off by {}, those that \
-                 are by {}: that is no gain",
+                 are by {}",
                 after.held_out, before.held_out
             ),
         }
