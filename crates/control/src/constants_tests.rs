@@ -33,7 +33,7 @@ fn observe(bench: &Bench, intervals: u64) {
             random: Permille::WHOLE,
         };
         let latency = truth().latency(&profile).0;
-        (profile, Nanos(if n % 3 == 0 { latency + latency / 10 } else { latency }))
+        (profile, Nanos(if n.is_multiple_of(3) { latency + latency / 10 } else { latency }))
     };
     let intervals: Vec<_> = (0..intervals).map(workload).collect();
     let samples = alone(&intervals);
