@@ -1,7 +1,7 @@
 //! Wire types of datastores' windows.
 
 use super::change::Change;
-use headgate_model::FoundThreshold;
+use headgate_model::{FollowedThreshold, FoundThreshold};
 use serde::{Deserialize, Serialize};
 
 /// What to change about how a datastore's window is set. A field that is absent stays as it is.
@@ -109,6 +109,39 @@ pub struct BoardHost {
     pub age_ns: u64,
 }
 
+/// What a threshold that follows the storage is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum FollowingState {
+    /// The board was not read yet, or cannot be: the threshold stays as it is.
+    Joining,
+    /// Another host makes the trials, and this one takes its threshold.
+    Adopting,
+    /// Another host has a threshold that was set by hand: this one stays as it is.
+    Hindered,
+    /// Until the next trial.
+    Resting,
+    /// In a trial.
+    Trying,
+}
+
+/// An automatic threshold, which follows the storage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Following {
+    /// What it is, without what a trial adds, in nanoseconds.
+    pub threshold_ns: u64,
+    /// What it is about.
+    pub state: FollowingState,
+    /// Rounds of the trial that ended, in a trial.
+    pub rounds: Option<u8>,
+    /// How often it changed since the window is controlled.
+    pub changes: u64,
+    /// The last change, and why.
+    pub last: Option<String>,
+}
+
 /// A controlled window as it is now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -120,6 +153,9 @@ pub struct WindowNow {
     pub bound: Bound,
     /// What the shares of this host's busy disks bring it per period, in requests: beta.
     pub beta: f64,
+    /// How its threshold follows the storage; `null` where it does not.
+    #[serde(default)]
+    pub following: Option<Following>,
     /// The threshold that all hosts go by, in nanoseconds: the lowest of theirs.
     pub threshold_ns: u64,
     /// The mean latency of an IO of 8 KiB over all hosts in the last period, in nanoseconds; `null`
@@ -160,10 +196,13 @@ pub struct WindowNow {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Window {
-    /// By which latency: a time, `auto` or `none`.
+    /// By which latency: a time, `auto`, `calibrated` or `none`.
     pub latency_threshold: String,
     /// What calibration found.
     pub found: Option<FoundThreshold>,
+    /// Where an automatic threshold got to since, as it is kept over restarts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<FollowedThreshold>,
     /// The smallest window.
     pub min: u32,
     /// The largest window.

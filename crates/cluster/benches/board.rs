@@ -19,6 +19,7 @@ fn report() -> HostReport {
         shares: ActiveShares::from_millionths(1_000_000_000),
         threshold: Nanos::from_millis(30),
         period: Nanos::from_secs(4),
+        follows: None,
     }
 }
 

@@ -187,6 +187,7 @@ mod tests {
     use crate::board::BoardError;
     use crate::record::tests::{record, report};
     use crate::sightings::PeerHost;
+    use headgate_qos::window::Rank;
     use std::sync::mpsc;
 
     /// Waits for the test before every answer.
@@ -231,7 +232,8 @@ mod tests {
         let period = Nanos::from_secs(4);
         assert_eq!(courier.news(Nanos::from_secs(10), period).peers, None);
 
-        let peers = vec![PeerHost { record: record(2, 1, 7), age: Nanos::from_secs(1) }];
+        let peers =
+            vec![PeerHost { record: record(2, 1, 7), age: Nanos::from_secs(1), rank: Rank::After }];
         let view = View { peers, settled: true, ..View::default() };
         courier.post(report());
         answer.send(Ok(view.clone())).unwrap();
@@ -253,7 +255,7 @@ mod tests {
         assert_eq!(wait(&courier, |news| news.exchanges == 2).error, None);
 
         // A reading brings news and writes nothing.
-        let peers = vec![PeerHost { record: record(3, 1, 1), age: Nanos::ZERO }];
+        let peers = vec![PeerHost { record: record(3, 1, 1), age: Nanos::ZERO, rank: Rank::After }];
         courier.refresh(period);
         assert!(!courier.is_refreshed());
         answer.send(Ok(View { peers, settled: true, ..View::default() })).unwrap();

@@ -22,7 +22,8 @@
 //! | 113 | 1 | length of the name |
 //! | 114 | 64 | name |
 //! | 178 | 8 | work, millionths of a reference IO; 0 from versions that did not tell |
-//! | 186 | 326 | 0 |
+//! | 186 | 8 | latency threshold that follows the storage, without what a trial adds, ns; 0 where it was set by hand, and from versions that did not tell |
+//! | 194 | 318 | 0 |
 
 use crate::identity::{HostId, HostName, InstanceId, NAME_MAX};
 use headgate_qos::window::{ActiveShares, Bound, HostReport, Slots};
@@ -53,8 +54,10 @@ const NAME_LENGTH: usize = 113;
 const NAME: usize = 114;
 const END: usize = NAME + NAME_MAX;
 const WORK: usize = END;
+const FOLLOWS: usize = WORK + 8;
 
-const _: () = assert!(WORK + 8 <= RECORD && NAME_MAX <= u8::MAX as usize, "the longest name fits");
+const _: () =
+    assert!(FOLLOWS + 8 <= RECORD && NAME_MAX <= u8::MAX as usize, "the longest name fits");
 
 /// What one host says at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +139,7 @@ impl Record {
             (THRESHOLD, report.threshold.0),
             (PERIOD, report.period.0),
             (WORK, report.work),
+            (FOLLOWS, report.follows.map_or(0, |Nanos(n)| n)),
         ] {
             put(at, &value.to_le_bytes());
         }
@@ -199,6 +203,10 @@ impl Record {
             0 => ios.saturating_mul(1_000_000),
             work => work,
         };
+        let follows = match number(FOLLOWS) {
+            0 => None,
+            _ => Some(Nanos(within("followed threshold", FOLLOWS, 10_000, 10_000_000_000)?)),
+        };
         let report = HostReport {
             latency: Nanos(within("latency", LATENCY, 0, 1 << 48)?),
             ios,
@@ -213,6 +221,7 @@ impl Record {
             shares: ActiveShares::from_millionths(within("shares", SHARES, 0, 1 << 56)?),
             threshold: Nanos(within("threshold", THRESHOLD, 10_000, 10_000_000_000)?),
             period: Nanos(within("period", PERIOD, 10_000_000, 60_000_000_000)?),
+            follows,
         };
         Ok(Record {
             host: HostId(id(HOST)),
@@ -248,6 +257,7 @@ pub(crate) mod tests {
             shares: ActiveShares::from_millionths(1_500_000_000),
             threshold: Nanos::from_millis(30),
             period: Nanos::from_secs(4),
+            follows: Some(Nanos::from_millis(25)),
         }
     }
 

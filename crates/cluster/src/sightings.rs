@@ -5,7 +5,7 @@
 
 use crate::identity::{HostId, Identity, InstanceId};
 use crate::record::Record;
-use headgate_qos::window::{self, ALIVE_PERIODS, Absence, Alive, Peer, Posted};
+use headgate_qos::window::{self, ALIVE_PERIODS, Absence, Alive, Peer, Posted, Rank};
 use headgate_units::Nanos;
 
 /// Another host, as far as it is known.
@@ -15,12 +15,14 @@ pub struct PeerHost {
     pub record: Record,
     /// How long ago, by our clock.
     pub age: Nanos,
+    /// Where its identity stands beside ours.
+    pub rank: Rank,
 }
 
 impl PeerHost {
     /// What the window controller needs of it.
     pub fn peer(&self) -> Peer {
-        Peer { report: self.record.report, age: self.age }
+        Peer { report: self.record.report, age: self.age, rank: self.rank }
     }
 }
 
@@ -67,10 +69,12 @@ impl Sightings {
 
     /// All hosts but this one that were seen to change, in the order of their identities. O(n).
     pub fn peers(&self, now: Nanos, own: &Identity) -> Vec<PeerHost> {
-        let others = self.0.alive(now).filter(|alive| *alive.host != (own.host, own.instance));
+        let own = (own.host, own.instance);
+        let others = self.0.alive(now).filter(|alive| *alive.host != own);
         let peer = |alive: Alive<'_, Key, Record>| PeerHost {
             record: alive.report.clone(),
             age: alive.age,
+            rank: if *alive.host < own { Rank::Before } else { Rank::After },
         };
         others.map(peer).collect()
     }

@@ -8,7 +8,7 @@ use headgate_api::classes::ClassPut;
 use headgate_api::priorities::Priorities;
 use headgate_catalog::PolicyChange;
 use headgate_model::{
-    Backend, ClassRecord, DatastoreRecord, DiskRecord, TenantRecord, VmRecord, Writes,
+    Backend, ClassRecord, DatastoreRecord, DiskRecord, TenantRecord, VmRecord, WindowRecord, Writes,
 };
 use headgate_placement::{Automatic, Rules};
 use headgate_units::Nanos;
@@ -97,7 +97,7 @@ pub(crate) fn of_datastore(record: &DatastoreRecord) -> Value {
         "capacity": record.capacity.as_ref().map(|capacity| capacity.iops),
         "plug_ns": record.plug.0,
         "batch": record.batch.map(|batch| batch.to_string()),
-        "window": record.window,
+        "window": WindowRecord { followed: None, ..record.window.clone() },
         "placement": record.placement,
         "layers": record.layers.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });

@@ -145,7 +145,9 @@ pub(super) fn updated(
     }
     record.placement = update.placement.apply(record.placement);
     record.window = patched_window(update.window, record.window)?;
-    record.window.found = update.found.or(record.window.found);
+    if update.found.is_some() {
+        (record.window.found, record.window.followed) = (update.found, None);
+    }
     record.capacity = match update.capacity {
         Some(capacity) => capacity.or_else(|| capacity::from_model(&record)),
         None => capacity::current(&record),

@@ -1,12 +1,14 @@
 //! The settings of datastores' windows, and their application.
 
-use super::window_views::patched_window;
+use super::window_views::{change_text, patched_window};
 use super::{Control, ControlError};
-use crate::windows::{Meeting, Setup};
+use crate::clock;
+use crate::windows::{Followed, Meeting, Setup};
 use headgate_api::windows::WindowPatch;
+use headgate_events::Entry;
 use headgate_model::Name;
 use headgate_model::PlaneError;
-use headgate_model::{BoardPlace, DatastoreRecord, Threshold};
+use headgate_model::{BoardPlace, DatastoreRecord, FollowedThreshold, Threshold};
 
 /// How long a board's directory may take to be found.
 const BOARD: std::time::Duration = std::time::Duration::from_secs(10);
@@ -24,7 +26,8 @@ impl Control {
                 None => Meeting::Alone,
             },
         };
-        Some(Setup { config, cost_model: record.cost_model, meeting })
+        let followed = record.window.followed.map(|followed| followed.threshold);
+        Some(Setup { config, cost_model: record.cost_model, meeting, followed })
     }
 
     /// Refuses what cannot be brought into force.
@@ -86,10 +89,58 @@ impl Control {
         }
     }
 
+    /// Writes down where thresholds that follow the storage have got to, and tells it. What a crash
+    /// loses is a step at most.
+    pub(super) fn keep_thresholds(&self) {
+        let names: Vec<Name> = {
+            let model = self.model();
+            let follow = model.datastores.values().map(|entry| &entry.record);
+            let follow = follow.filter(|record| record.window.threshold == Threshold::Auto);
+            follow.map(|record| record.name.clone()).collect()
+        };
+        for name in &names {
+            if let Err(error) = self.keep_threshold(name) {
+                tracing::warn!(datastore = %name, %error, "the threshold that it follows is not kept");
+            }
+        }
+    }
+
+    fn keep_threshold(&self, name: &Name) -> Result<(), ControlError> {
+        let followed = self.windows.status(name).and_then(|status| status.following);
+        match followed {
+            Some(followed) if followed.changes > 0 => self.write_threshold(name, &followed),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn write_threshold(&self, name: &Name, followed: &Followed) -> Result<(), ControlError> {
+        let mut catalog = self.catalog();
+        let Ok(mut record) = self.model().datastore(name).map(|entry| entry.record.clone()) else {
+            return Ok(());
+        };
+        let is_kept = record.window.followed.is_some_and(|kept| kept.threshold == followed.base);
+        if is_kept || record.window.threshold != Threshold::Auto {
+            return Ok(());
+        }
+        let at = clock::seconds_since_1970();
+        record.window.followed = Some(FollowedThreshold { threshold: followed.base, at });
+        catalog.update_datastore(&record)?;
+        if let Some(entry) = self.model_mut().datastores.get_mut(name) {
+            entry.record.window.followed = record.window.followed;
+        }
+        drop(catalog);
+        let what = followed.last.map_or_else(|| followed.base.to_string(), |c| change_text(&c));
+        tracing::info!(datastore = %name, "the latency threshold follows the storage: {what}");
+        self.note(Entry::noticed("latency threshold changed").of_datastore(name).because(what));
+        Ok(())
+    }
+
     pub(super) fn window_warnings(&self, record: &DatastoreRecord) -> Vec<String> {
         let mut warnings = Vec::new();
         let name = &record.name;
-        if record.window.threshold == Threshold::Auto && record.window.found.is_none() {
+        let is_to_be_found =
+            matches!(record.window.threshold, Threshold::Auto | Threshold::Calibrated);
+        if is_to_be_found && record.window.found.is_none() {
             warnings.push(format!(
                 "the latency threshold of datastore '{name}' is yet to be found: {} until \
                  'headgate datastore calibrate {name}' has measured it",
@@ -112,10 +163,16 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use crate::testing::Bench;
+    use crate::thing::Thing;
+    use crate::windows::Followed;
     use crate::{ControlError, ErrorKind};
     use headgate_api::types::DatastorePatch;
-    use headgate_qos::window::Slots;
+    use headgate_events::Filter;
+    use headgate_model::{Capacity, CapacitySource, FoundThreshold};
+    use headgate_qos::window::{Activity, Change, Reason, Slots};
+    use headgate_units::{Iops, Nanos};
     use serde_json::json;
+    use std::time::Duration;
 
     fn set(bench: &Bench, patch: serde_json::Value) -> Result<Vec<String>, ControlError> {
         let patch: DatastorePatch = serde_json::from_value(json!({ "window": patch })).unwrap();
@@ -178,6 +235,71 @@ mod tests {
             warnings[0].contains("30ms until 'headgate datastore calibrate array'"),
             "{warnings:?}"
         );
+    }
+
+    #[test]
+    fn a_threshold_that_follows_is_kept_over_restarts_and_told_once() {
+        let bench = Bench::new();
+        let name = "array".parse().unwrap();
+        set(&bench, json!({"latency_threshold": "auto", "board": "none"})).unwrap();
+        let base = |bench: &Bench| {
+            let now = bench.control.datastore(&name).unwrap().window.now.unwrap();
+            now.following.map(|following| following.threshold_ns)
+        };
+        assert_eq!(base(&bench), Some(30_000_000));
+        let tag = bench.control.show_etag(&Thing::Datastore(name.clone()));
+        let reason = Reason::Rate(854_321);
+        let (from, to) = (Nanos::from_millis(30), Nanos::from_millis(33));
+        let last = Some(Change { from, to, reason });
+        let followed = Followed { base: to, activity: Activity::Resting, changes: 1, last };
+        bench.control.write_threshold(&name, &followed).unwrap();
+        bench.control.write_threshold(&name, &followed).unwrap();
+        let events = &bench.control.events;
+        assert!(events.settle(events.last(), Duration::from_secs(60)));
+        let page = events.read(&Filter::default(), 100).unwrap();
+        let mut told = page.events.into_iter().map(|event| event.entry);
+        let mut told = told.by_ref().filter(|e| e.operation == "latency threshold changed");
+        let why = told.next().and_then(|entry| entry.why).unwrap();
+        assert_eq!(told.next(), None);
+        assert!(why.contains("30.00 ms to 33.00 ms: 85.4 % of the highest rate"), "{why}");
+        // It is no setting: nobody's terms of a change are broken by it.
+        assert_eq!(bench.control.show_etag(&Thing::Datastore(name.clone())), tag);
+        let bench = bench.restart();
+        assert_eq!(base(&bench), Some(33_000_000));
+        let kept = bench.control.datastore(&name).unwrap().window.followed;
+        assert_eq!(kept.map(|kept| kept.threshold), Some(to));
+        // Another setting of the window leaves it as it is; another kind of threshold ends it.
+        set(&bench, json!({"max": 24})).unwrap();
+        assert_eq!(base(&bench), Some(33_000_000));
+        set(&bench, json!({"latency_threshold": "calibrated"})).unwrap();
+        assert_eq!(base(&bench), None);
+        set(&bench, json!({"latency_threshold": "auto"})).unwrap();
+        assert_eq!(base(&bench), Some(30_000_000));
+        assert_eq!(bench.control.datastore(&name).unwrap().window.followed, None);
+    }
+
+    #[test]
+    fn a_calibration_begins_anew() {
+        let bench = Bench::new();
+        let name = "array".parse().unwrap();
+        set(&bench, json!({"latency_threshold": "auto", "board": "none"})).unwrap();
+        let to = Nanos::from_millis(33);
+        let followed = Followed { base: to, activity: Activity::Resting, changes: 1, last: None };
+        bench.control.write_threshold(&name, &followed).unwrap();
+        let bench = bench.restart();
+        let found = FoundThreshold {
+            threshold: Nanos::from_millis(12),
+            peak: 1_600,
+            unloaded: Nanos::from_millis(5),
+            saturated: true,
+            at: 1_795_368_944,
+        };
+        let capacity = Capacity { iops: Iops::new(1_600).unwrap(), source: CapacitySource::Set };
+        bench.control.set_measured(&name, capacity, Some(found)).unwrap();
+        let window = bench.control.datastore(&name).unwrap().window;
+        assert_eq!(window.followed, None);
+        let now = window.now.unwrap();
+        assert_eq!(now.following.unwrap().threshold_ns, 12_000_000);
     }
 
     #[test]

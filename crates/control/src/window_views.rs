@@ -2,11 +2,13 @@
 
 use crate::ControlError;
 use crate::limits::QUEUE_DEPTH_MAX;
-use crate::windows::{BoardState, Host, Status};
-use headgate_api::windows::{BoardHost, BoardStatus, Bound, Held, Window, WindowNow, WindowPatch};
+use crate::windows::{BoardState, Followed, Host, Status};
+use headgate_api::windows::{
+    BoardHost, BoardStatus, Bound, Following, FollowingState, Held, Window, WindowNow, WindowPatch,
+};
 use headgate_model::{BoardPlace, UnknownBoard, UnknownThreshold, UnknownWindowLaw, WindowRecord};
 use headgate_qos::UnknownNarrow;
-use headgate_qos::window::{Bound as QosBound, Held as QosHeld};
+use headgate_qos::window::{Activity, Bound as QosBound, Change, Held as QosHeld, Reason};
 use headgate_units::Nanos;
 
 /// The record after the change.
@@ -18,9 +20,14 @@ pub(super) fn patched_window(
     mut record: WindowRecord,
 ) -> Result<WindowRecord, ControlError> {
     if let Some(text) = patch.latency_threshold {
-        let wrong =
-            |e: UnknownThreshold| ControlError::invalid(e.to_string(), "30ms, 200us, auto or none");
-        record.threshold = text.parse().map_err(wrong)?;
+        let wrong = |e: UnknownThreshold| {
+            ControlError::invalid(e.to_string(), "30ms, 200us, auto, calibrated or none")
+        };
+        let threshold = text.parse().map_err(wrong)?;
+        if threshold != record.threshold {
+            record.followed = None;
+        }
+        record.threshold = threshold;
     }
     if let Some(board) = patch.board {
         let wrong = |e: UnknownBoard| {
@@ -68,6 +75,39 @@ impl From<&Host> for BoardHost {
     }
 }
 
+impl From<Followed> for Following {
+    fn from(followed: Followed) -> Following {
+        let (state, rounds) = match followed.activity {
+            Activity::Joining => (FollowingState::Joining, None),
+            Activity::Adopting => (FollowingState::Adopting, None),
+            Activity::Hindered => (FollowingState::Hindered, None),
+            Activity::Resting => (FollowingState::Resting, None),
+            Activity::Trying(rounds) => (FollowingState::Trying, Some(rounds)),
+        };
+        Following {
+            threshold_ns: followed.base.0,
+            state,
+            rounds,
+            changes: followed.changes,
+            last: followed.last.map(|change| change_text(&change)),
+        }
+    }
+}
+
+/// From what to what a threshold changed, and why.
+pub(super) fn change_text(Change { from, to, reason }: &Change) -> String {
+    let why = match reason {
+        Reason::Rate(part) => format!(
+            "{}.{} % of the highest rate was done at the old one",
+            part / 10_000,
+            part / 1_000 % 10
+        ),
+        Reason::Pressed => "windows were at their smallest, and latency above it".into(),
+        Reason::Adopted => "the host that makes the trials has it".into(),
+    };
+    format!("{from} to {to}: {why}")
+}
+
 impl From<Status> for WindowNow {
     fn from(status: Status) -> WindowNow {
         let last = status.last.as_ref();
@@ -93,6 +133,7 @@ impl From<Status> for WindowNow {
             slots: status.window.as_f64(),
             bound,
             beta: last.map_or(0.0, |last| last.beta.as_f64()),
+            following: status.following.map(Following::from),
             threshold_ns: last.map_or(status.config.threshold, |last| last.threshold).0,
             latency_ns: last.and_then(|last| last.latency).map(|latency| latency.0),
             own_latency_ns: status.own.map(|own| own.latency.0),
@@ -119,11 +160,12 @@ pub(super) fn window_view(
     queue_depth: u32,
     status: Option<Status>,
 ) -> Window {
-    let WindowRecord { threshold, found, min, max, ref board, .. } = *record;
+    let WindowRecord { threshold, found, followed, min, max, ref board, .. } = *record;
     let place: &BoardPlace = board;
     Window {
         latency_threshold: threshold.to_string(),
         found,
+        followed,
         min,
         max: max.unwrap_or(queue_depth),
         max_set: max,

@@ -63,6 +63,6 @@ pub use tenants::{DiskGroups, GroupPolicy, Quota, TenantRecord, VmPromise};
 pub use trouble::{ErrorSample, FAILING, HoldSample, ReadErrors, TroubleSample, WriteErrors};
 pub use waits::{NeighbourWait, Sender, Waits};
 pub use window::{
-    BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, UnknownWindowLaw,
-    WindowLaw, WindowRecord,
+    BoardPlace, FollowedThreshold, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold,
+    UnknownWindowLaw, WindowLaw, WindowRecord,
 };

@@ -1,7 +1,7 @@
 //! The settings of a datastore's window.
 
 use headgate_qos::Narrow;
-use headgate_qos::window::{Config, Division, Slots};
+use headgate_qos::window::{Config, Division, Follow, Slots};
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -17,15 +17,19 @@ pub enum Threshold {
     /// By none: the window is the queue depth.
     #[default]
     None,
-    /// The threshold that calibration found.
+    /// By one that begins where calibration found it, and follows the storage.
     Auto,
+    /// By the one that calibration found.
+    Calibrated,
     /// By this one.
     Fixed(Nanos),
 }
 
 /// The text is no [`Threshold`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("'{0}' is no latency threshold: a time such as 30ms or 200us, 'auto' or 'none'")]
+#[error(
+    "'{0}' is no latency threshold: a time such as 30ms or 200us, 'auto', 'calibrated' or 'none'"
+)]
 pub struct UnknownThreshold(String);
 
 impl FromStr for Threshold {
@@ -34,17 +38,19 @@ impl FromStr for Threshold {
         match text {
             "none" => Ok(Threshold::None),
             "auto" => Ok(Threshold::Auto),
+            "calibrated" => Ok(Threshold::Calibrated),
             _ => text.parse().map(Threshold::Fixed).map_err(|_| UnknownThreshold(text.to_owned())),
         }
     }
 }
 
-/// As it is written: `none`, `auto` or a whole number with its unit.
+/// As it is written: `none`, `auto`, `calibrated` or a whole number with its unit.
 impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Threshold::None => f.write_str("none"),
             Threshold::Auto => f.write_str("auto"),
+            Threshold::Calibrated => f.write_str("calibrated"),
             Threshold::Fixed(Nanos(n)) if n % 1_000_000 == 0 => write!(f, "{}ms", n / 1_000_000),
             Threshold::Fixed(Nanos(n)) if n % 1_000 == 0 => write!(f, "{}us", n / 1_000),
             Threshold::Fixed(Nanos(n)) => write!(f, "{n}ns"),
@@ -165,6 +171,18 @@ pub struct FoundThreshold {
     pub at: u64,
 }
 
+/// Where an automatic threshold has got to by following the storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct FollowedThreshold {
+    /// The threshold, in nanoseconds.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub threshold: Nanos,
+    /// Since when: seconds since 1970-01-01 UTC.
+    pub at: u64,
+}
+
 /// How a datastore's window is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -173,6 +191,9 @@ pub struct WindowRecord {
     pub threshold: Threshold,
     /// The threshold that calibration found.
     pub found: Option<FoundThreshold>,
+    /// Where an automatic threshold has got to since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<FollowedThreshold>,
     /// The smallest window, 1 or more.
     pub min: u32,
     /// The largest; the queue depth when nothing was set.
@@ -223,6 +244,7 @@ impl WindowRecord {
         WindowRecord {
             threshold: Threshold::None,
             found: None,
+            followed: None,
             min: MIN,
             max: None,
             period: None,
@@ -232,13 +254,13 @@ impl WindowRecord {
         }
     }
 
-    /// The latency to go by; `None` without control. Until a threshold that is to be found has
-    /// been, the usual one of arrays.
+    /// The latency to go by, or to begin with; `None` without control. Until a threshold that is to
+    /// be found has been, the usual one of arrays.
     pub fn latency(&self) -> Option<Nanos> {
         match self.threshold {
             Threshold::None => None,
             Threshold::Fixed(threshold) => Some(threshold),
-            Threshold::Auto => {
+            Threshold::Auto | Threshold::Calibrated => {
                 Some(self.found.map_or(Config::default().threshold, |found| found.threshold))
             }
         }
@@ -262,6 +284,10 @@ impl WindowRecord {
             period: self.period.unwrap_or(usual),
             min: Slots::whole(min),
             max: Slots::whole(max),
+            follow: match self.threshold {
+                Threshold::Auto => Follow::DEFAULT,
+                Threshold::None | Threshold::Fixed(_) | Threshold::Calibrated => Follow::Never,
+            },
             ..law
         })
     }
@@ -274,7 +300,7 @@ mod tests {
 
     #[test]
     fn thresholds_and_boards_are_read_as_they_are_written() {
-        for text in ["none", "auto", "30ms", "250us", "1500us"] {
+        for text in ["none", "auto", "calibrated", "30ms", "250us", "1500us"] {
             assert_eq!(text.parse::<Threshold>().unwrap().to_string(), text);
         }
         assert_eq!("2s".parse::<Threshold>().unwrap().to_string(), "2000ms");

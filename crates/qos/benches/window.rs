@@ -3,7 +3,7 @@
 //! Times are this thread's CPU time, the median of several runs and their range.
 
 use headgate_qos::window::{
-    Admission, BoardView, Config, Controller, Demand, LatencyMeter, Observation, Pacer, Peer,
+    Admission, BoardView, Config, Controller, Demand, LatencyMeter, Observation, Pacer, Peer, Rank,
     Slots, Smoothing, WorkWindow,
 };
 use headgate_qos::{Cost, CostModel};
@@ -56,7 +56,8 @@ fn main() {
         let own =
             Some(Observation { latency: Nanos::from_millis(31), ios: 1_000, work: 1_000_000_000 });
         let report_of = controller.update(own, &demands, BoardView::Alone).report;
-        let peers = vec![Peer { report: report_of, age: Nanos::from_secs(1) }; hosts];
+        let peers =
+            vec![Peer { report: report_of, age: Nanos::from_secs(1), rank: Rank::After }; hosts];
         report(&format!("a period of {vms} VMs and {hosts} other hosts"), 1_000, |_| {
             black_box(controller.update(black_box(own), &demands, BoardView::Shared(&peers)));
         });

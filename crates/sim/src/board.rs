@@ -78,6 +78,7 @@ mod tests {
             shares: ActiveShares::from_millionths(1_000_000),
             threshold: Nanos::from_millis(25),
             period: PERIOD,
+            follows: None,
         }
     }
 

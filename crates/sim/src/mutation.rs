@@ -10,6 +10,7 @@ use crate::scenario::{
 };
 use headgate_devices::ModelSpec;
 use headgate_placement::{Interference, Mobility};
+use headgate_qos::window::Follow;
 use headgate_qos::{Burst, CostModel, Policy, PriorityPolicy, PriorityScope, SchedulerKind};
 use headgate_units::{Nanos, Shares};
 use serde::Serialize;
@@ -56,6 +57,8 @@ pub enum Mutation {
     NarrowWindows,
     /// Windows do not follow latency.
     FixedWindows,
+    /// Thresholds of windows stay where they begin.
+    StillThresholds,
     /// Windows follow it where they did not.
     ControlledWindows,
     /// Each host's window follows what that host sees.
@@ -99,7 +102,7 @@ pub enum Mutation {
 impl Mutation {
     /// All, in the order in which they are tried: those of pools first, whose experiments have the
     /// most runs.
-    pub const ALL: [Mutation; 36] = [
+    pub const ALL: [Mutation; 37] = [
         Mutation::NoBalancing,
         Mutation::RestlessBalancing,
         Mutation::IgnoreLoad,
@@ -109,6 +112,7 @@ impl Mutation {
         Mutation::Sfq,
         Mutation::NothingTold,
         Mutation::FixedWindows,
+        Mutation::StillThresholds,
         Mutation::NoIsolation,
         Mutation::StaticIsolation,
         Mutation::EqualShares,
@@ -158,6 +162,7 @@ impl Mutation {
             Mutation::WideWindows => "wide-windows",
             Mutation::NarrowWindows => "narrow-windows",
             Mutation::FixedWindows => "fixed-windows",
+            Mutation::StillThresholds => "still-thresholds",
             Mutation::ControlledWindows => "controlled-windows",
             Mutation::LocalWindows => "local-windows",
             Mutation::NoIsolation => "no-isolation",
@@ -269,6 +274,7 @@ fn change(setup: &mut Setup, mutation: Mutation, control: &ControlOf) {
         | Mutation::WideWindows
         | Mutation::NarrowWindows
         | Mutation::FixedWindows
+        | Mutation::StillThresholds
         | Mutation::ControlledWindows
         | Mutation::LocalWindows => change_datastores(setup, mutation, control),
         Mutation::NoIsolation
@@ -363,6 +369,9 @@ fn change_datastores(setup: &mut Setup, mutation: Mutation, control: &ControlOf)
                 }
             }
             (Mutation::FixedWindows, Some(window)) => *window = IssueWindow::Fixed,
+            (Mutation::StillThresholds, Some(IssueWindow::Controlled(control))) => {
+                control.config.follow = Follow::Never;
+            }
             (Mutation::ControlledWindows, window @ Some(IssueWindow::Fixed)) => {
                 *window = controlled.or(*window);
             }
@@ -485,6 +494,7 @@ mod tests {
         for absent in [
             Mutation::NothingTold,
             Mutation::FixedWindows,
+            Mutation::StillThresholds,
             Mutation::NoIsolation,
             Mutation::NoBalancing,
             Mutation::NoPriorities,

@@ -357,6 +357,8 @@ pub struct WindowCounters {
     pub latency: u64,
     /// The time for which it followed one, in nanoseconds.
     pub known: u64,
+    /// The threshold that the controller acted by meanwhile, in thousands of square nanoseconds.
+    pub threshold: u64,
     /// For how long it said that something loads the storage which no window controls, in
     /// nanoseconds.
     pub unmanaged: u64,
@@ -369,6 +371,7 @@ impl WindowCounters {
             beta: f(self.beta, other.beta),
             latency: f(self.latency, other.latency),
             known: f(self.known, other.known),
+            threshold: f(self.threshold, other.threshold),
             unmanaged: f(self.unmanaged, other.unmanaged),
         }
     }
@@ -391,6 +394,12 @@ impl WindowCounters {
     /// The mean of β.
     pub fn mean_beta(&self, length: Nanos) -> f64 {
         per_second(self.beta as f64 / 1e9, length)
+    }
+
+    /// The mean threshold that the controller acted by; `None` if it followed no latency.
+    pub fn mean_threshold(&self) -> Option<Nanos> {
+        let mean = u128::from(self.threshold) * 1_000 / u128::from(self.known.max(1));
+        (self.known > 0).then(|| Nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
     }
 
     /// The mean latency that the controller followed; `None` if it followed none.

@@ -37,6 +37,7 @@ fn good(host: u8) -> Record {
             shares: ActiveShares::from_millionths(1_000_000),
             threshold: Nanos::from_millis(30),
             period: Nanos::from_secs(4),
+            follows: Some(Nanos::from_millis(30)),
         },
     }
 }

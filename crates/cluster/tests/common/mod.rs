@@ -29,5 +29,6 @@ pub fn report(ios: u64) -> HostReport {
         shares: ActiveShares::from_millionths(1_500_000_000),
         threshold: Nanos::from_millis(30),
         period: secs(4),
+        follows: None,
     }
 }

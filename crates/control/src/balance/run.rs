@@ -30,12 +30,14 @@ fn goes_on_already() -> ControlError {
 }
 
 impl Control {
-    /// Begins what is to begin of advice, of rules and of maintenance. To be called again and
-    /// again, by one thread; it may wait for storage.
+    /// Begins what is to begin of advice, of rules and of maintenance, and keeps the thresholds
+    /// that follow the storage. To be called again and again, by one thread; it may wait for
+    /// storage.
     pub fn carry_out(&self) {
         self.carry_on();
         self.empty_datastores();
         self.act_by_rules();
+        self.keep_thresholds();
     }
 
     /// How far advice is carried out, and what would be done now.

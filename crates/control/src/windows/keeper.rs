@@ -1,13 +1,13 @@
 //! One datastore's window.
 
-use super::status::{BoardState, Host, Status};
+use super::status::{BoardState, Followed, Host, Status};
 use super::{Meeting, Setup};
 use headgate_cluster::{Courier, News};
 use headgate_model::Name;
 use headgate_model::{DataPlane, PlaneError};
 use headgate_qos::window::{
-    BoardView, Controller, DemandMeter, LatencyMeter, LoadEvent, Observation, Periods, Slots,
-    Update,
+    BoardView, Change, Controller, DemandMeter, Ended, LatencyMeter, LoadEvent, Observation,
+    Periods, Slots, Update,
 };
 use headgate_units::Nanos;
 
@@ -17,6 +17,7 @@ pub(super) struct Keeper {
     window: Periods<usize>,
     courier: Option<Courier>,
     last: Option<Update>,
+    last_change: Option<Change>,
     own: Option<Observation>,
     periods: u64,
     suspended: bool,
@@ -38,6 +39,9 @@ impl Keeper {
         let controller = Controller::new(setup.config).map_err(PlaneError::new)?;
         let demand = DemandMeter::new(setup.cost_model).map_err(PlaneError::new)?;
         let mut window = Periods::new(controller, demand);
+        if let Some(base) = setup.followed {
+            window.follow_from(base);
+        }
         plane.measure_latency(&name, Some(meter(&setup)?))?;
         window.begin(plane.end_period(&name)?.disks);
         plane.set_window(&name, window.window())?;
@@ -47,6 +51,7 @@ impl Keeper {
             window,
             courier,
             last: None,
+            last_change: None,
             own: None,
             periods: 0,
             suspended: false,
@@ -124,7 +129,7 @@ impl Keeper {
             Some(News { peers: Some(peers), .. }) => BoardView::Shared(peers),
             Some(News { peers: None, .. }) => BoardView::Unreachable,
         };
-        let update = self.window.end(period.latency, &period.disks, view);
+        let Ended { update, change } = self.window.end(period.latency, &period.disks, view);
         if let Some(courier) = &self.courier {
             courier.post(update.report);
         }
@@ -133,6 +138,7 @@ impl Keeper {
         }
         self.own = period.latency;
         self.last = Some(update);
+        self.last_change = change.or(self.last_change);
         self.periods += 1;
         self.tell(&update, news.as_ref());
     }
@@ -180,6 +186,10 @@ impl Keeper {
             config: *controller.config(),
             window: self.window.window(),
             last: self.last,
+            following: self
+                .window
+                .following()
+                .map(|following| Followed::of(following, self.last_change)),
             own: self.own,
             unmanaged: controller.unmanaged(),
             periods: self.periods,
@@ -204,7 +214,7 @@ mod tests {
     use super::*;
     use crate::testing::MemoryPlane;
     use headgate_model::Period;
-    use headgate_qos::window::{ActiveShares, Bound, Config, DiskTotals};
+    use headgate_qos::window::{ActiveShares, Bound, Config, DiskTotals, Follow};
     use headgate_qos::{CostModel, Policy};
 
     const PERIOD: Nanos = Nanos::from_secs(4);
@@ -217,7 +227,8 @@ mod tests {
     fn new_keeper(plane: &MemoryPlane) -> Keeper {
         let config =
             Config { threshold: Nanos::from_millis(30), period: PERIOD, ..Config::default() };
-        let setup = Setup { config, cost_model: CostModel::Unit, meeting: Meeting::Alone };
+        let setup =
+            Setup { config, cost_model: CostModel::Unit, meeting: Meeting::Alone, followed: None };
         Keeper::new("array".parse().unwrap(), setup, None, plane).unwrap()
     }
 
@@ -284,6 +295,37 @@ mod tests {
         plane.put_period(Period { latency: seen(20, 1), disks: vec![idle] });
         keeper.end_period(Nanos::from_secs(8), &plane);
         assert_eq!(keeper.last.unwrap().report.shares, ActiveShares::ZERO);
+    }
+
+    /// Storage that does no more however high the latency, with full windows all the time.
+    #[test]
+    fn a_threshold_that_follows_is_seen_in_the_status_and_begins_where_it_was() {
+        let plane = MemoryPlane::default();
+        plane.put_datastore("array");
+        let config =
+            Config { threshold: Nanos::from_millis(30), period: PERIOD, ..Config::default() };
+        let follow = Follow::Trials { rest: 1 };
+        let setup = Setup {
+            config: Config { follow, ..config },
+            cost_model: CostModel::Unit,
+            meeting: Meeting::Alone,
+            followed: Some(Nanos::from_millis(20)),
+        };
+        let mut keeper = Keeper::new("array".parse().unwrap(), setup, None, &plane).unwrap();
+        let followed = |keeper: &Keeper| keeper.status(PERIOD).following.unwrap();
+        assert_eq!(followed(&keeper).base, Nanos::from_millis(20));
+        for period in 1..=1_200 {
+            // As much at any latency: the window goes where it holds that.
+            let latency = keeper.status(PERIOD).config.threshold;
+            let own = Some(Observation { latency, ios: 3_200, work: 3_200_000_000 });
+            let busy = vec![usage(0, 4 * period, 64, 800 * period, Policy::default())];
+            plane.put_period(Period { latency: own, disks: busy });
+            keeper.end_period(Nanos(PERIOD.0 * period), &plane);
+        }
+        let now = followed(&keeper);
+        let last = now.last.unwrap();
+        assert!(now.changes >= 1 && last.to < last.from, "{now:?}");
+        assert_eq!(now.base, last.to);
     }
 
     #[test]

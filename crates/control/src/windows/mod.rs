@@ -8,7 +8,7 @@
 mod keeper;
 mod status;
 
-pub use status::{BoardState, Host, Status};
+pub use status::{BoardState, Followed, Host, Status};
 
 use crate::clock;
 use headgate_cluster::{Client, Courier, EtcdBoard, EtcdError, FileBoard, Identity, Servers};
@@ -54,6 +54,8 @@ pub struct Setup {
     pub cost_model: CostModel,
     /// Where the hosts meet.
     pub meeting: Meeting,
+    /// Where a threshold that follows was when it was last heard of.
+    pub followed: Option<Nanos>,
 }
 
 /// This host among others.
@@ -364,7 +366,8 @@ mod tests {
         plane.put_datastore("array");
         let config =
             Config { threshold: Nanos::from_millis(30), period: PERIOD, ..Config::default() };
-        let setup = Setup { config, cost_model: CostModel::Unit, meeting: Meeting::Alone };
+        let setup =
+            Setup { config, cost_model: CostModel::Unit, meeting: Meeting::Alone, followed: None };
         let keeper = Keeper::new("array".parse().unwrap(), setup, courier, &plane).unwrap();
         Entry { keeper: Arc::new(Mutex::new(keeper)), next: Step::Read, due: PERIOD }
     }

@@ -1,7 +1,9 @@
 //! What can be told of a window.
 
 use headgate_cluster::PeerHost;
-use headgate_qos::window::{Config, HostReport, Observation, Slots, Unmanaged, Update};
+use headgate_qos::window::{
+    Activity, Change, Config, Following, HostReport, Observation, Slots, Unmanaged, Update,
+};
 use headgate_units::Nanos;
 
 /// Whether the other hosts' word is heard.
@@ -42,6 +44,30 @@ impl Host {
     }
 }
 
+/// A threshold that follows the storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// What it is, without what a trial adds.
+    pub base: Nanos,
+    /// What it is about.
+    pub activity: Activity,
+    /// How often it became another since the window is controlled.
+    pub changes: u64,
+    /// The last time.
+    pub last: Option<Change>,
+}
+
+impl Followed {
+    pub(super) fn of(following: &Following, last: Option<Change>) -> Followed {
+        Followed {
+            base: following.base(),
+            activity: following.activity(),
+            changes: following.changes(),
+            last,
+        }
+    }
+}
+
 /// A controlled window.
 #[derive(Clone, Debug)]
 pub struct Status {
@@ -53,6 +79,8 @@ pub struct Status {
     pub window: Slots,
     /// How the last period ended; `None` before the first.
     pub last: Option<Update>,
+    /// Its threshold, where that follows the storage.
+    pub following: Option<Followed>,
     /// What this host saw in it.
     pub own: Option<Observation>,
     /// Load that no window controls, while there is any.

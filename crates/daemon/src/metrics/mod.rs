@@ -23,7 +23,7 @@ use headgate_api::moves::{Move, MoveOutcome};
 use headgate_api::priorities::Priorities;
 use headgate_api::top::Top;
 use headgate_api::types::{Datastore, Disk, Host, ServiceState, Vm};
-use headgate_api::windows::{BoardStatus, WindowNow};
+use headgate_api::windows::{BoardStatus, FollowingState, WindowNow};
 use headgate_control::{Control, ControlError};
 use headgate_model::ConnectionState;
 use headgate_model::DatastoreSample;
@@ -466,6 +466,12 @@ impl Scrape {
             "The latency that the window is set by",
             &threshold,
         )?;
+        let followed = gauge(&|w| w.following.as_ref().map(|f| seconds(f.threshold_ns)));
+        let help = "The threshold that follows the storage, without what a trial adds; absent where it was set by hand";
+        out.gauges("datastore_followed_threshold_seconds", help, &followed)?;
+        let trying = gauge(&|w| flag(w.following.as_ref()?.state == FollowingState::Trying));
+        let help = "1 while this host tries whether another threshold would be better";
+        out.gauges("datastore_threshold_trial", help, &trying)?;
         let latency = gauge(&|w| w.latency_ns.map(seconds));
         let help =
             "Mean latency of an IO of 8 KiB over all hosts in the last period; absent without IOs";

@@ -3,8 +3,10 @@
 use super::values::OrNone;
 use clap::Args;
 use headgate_api::types::Change;
-use headgate_api::windows::{BoardHost, BoardStatus, Bound, Held, Window, WindowNow, WindowPatch};
-use headgate_model::{BoardPlace, FoundThreshold, Threshold, WindowLaw};
+use headgate_api::windows::{
+    BoardHost, BoardStatus, Bound, Following, FollowingState, Held, Window, WindowNow, WindowPatch,
+};
+use headgate_model::{BoardPlace, FollowedThreshold, FoundThreshold, Threshold, WindowLaw};
 use headgate_qos::Narrow;
 use headgate_units::Nanos;
 
@@ -12,8 +14,9 @@ use headgate_units::Nanos;
 #[derive(Debug, Args)]
 pub(super) struct WindowArgs {
     /// Mean latency to steer towards under load, 10us to 10s: the window shrinks above it and grows
-    /// below it, and hosts that share the storage divide it by shares. 'auto' takes what 'datastore
-    /// calibrate' finds; 'none' fixes the window at the queue depth [default: none]
+    /// below it, and hosts that share the storage divide it by shares. 'auto' begins with what
+    /// 'datastore calibrate' finds and follows the storage; 'calibrated' stays there; 'none' fixes
+    /// the window at the queue depth [default: none]
     #[arg(long, value_name = "TIME", help_heading = "Window")]
     latency_threshold: Option<Threshold>,
     /// Smallest window in requests, 1 to 4096 [default: 4]
@@ -70,6 +73,24 @@ pub(super) fn found(found: &FoundThreshold) -> String {
     )
 }
 
+fn followed(followed: &FollowedThreshold) -> String {
+    let FollowedThreshold { threshold, at } = *followed;
+    format!("{threshold}, since {}", super::output::date(at))
+}
+
+fn following(now: &Following) -> String {
+    let state = match now.state {
+        FollowingState::Joining => "the board is yet to be read",
+        FollowingState::Adopting => "as the host has it that makes the trials",
+        FollowingState::Hindered => "another host's threshold was set by hand: it stays",
+        FollowingState::Resting => "until the next trial",
+        FollowingState::Trying => "in a trial",
+    };
+    let rounds = now.rounds.map_or_else(String::new, |n| format!(" ({n} rounds done)"));
+    let last = now.last.as_ref().map_or_else(String::new, |last| format!("; last {last}"));
+    format!("{} {state}{rounds}{last}", Nanos(now.threshold_ns))
+}
+
 /// The lines of `datastore show` that describe a window.
 pub(super) fn lines(window: &Window) -> Vec<(&'static str, Option<String>)> {
     let set = match window.latency_threshold.as_str() {
@@ -93,11 +114,13 @@ pub(super) fn lines(window: &Window) -> Vec<(&'static str, Option<String>)> {
     let mut lines = vec![
         ("threshold", Some(set)),
         ("found", window.found.as_ref().map(found)),
+        ("followed", window.followed.as_ref().map(followed)),
         ("narrowing", Some(narrow.into())),
     ];
     let Some(now) = &window.now else { return lines };
     lines.push(("window", Some(slots(now))));
     lines.push(("latency", Some(latency(now))));
+    lines.push(("following", now.following.as_ref().map(following)));
     lines.push(("unmanaged", now.unmanaged_load.clone()));
     lines.push(("board", Some(board(now))));
     lines.push(("clone", now.duplicate_identity.as_ref().map(|name| {

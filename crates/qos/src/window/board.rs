@@ -23,6 +23,9 @@ pub struct HostReport {
     pub threshold: Nanos,
     /// The length of its periods.
     pub period: Nanos,
+    /// Its threshold without what a trial adds, where that
+    /// [follows](super::Following) the storage; `None` where it was set by hand.
+    pub follows: Option<Nanos>,
 }
 
 impl HostReport {
@@ -33,6 +36,17 @@ impl HostReport {
             self.latency.0,
             self.period.0,
         ))
+    }
+
+    /// The same with requests of any size: large ones take longer than their latency here says.
+    fn really_in_use(&self) -> Slots {
+        Slots::from_millionths(ratio(self.work, self.latency.0, self.period.0))
+    }
+
+    /// Whether three quarters of its window were used: what it got done depends on that.
+    fn is_full(&self) -> bool {
+        let used = self.really_in_use().as_millionths();
+        used.saturating_mul(4) >= self.window.as_millionths().saturating_mul(3)
     }
 
     /// Millionths of a reference IO per second.
@@ -61,6 +75,15 @@ impl Bound {
     }
 }
 
+/// Where a host stands in an order that all hosts know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// Before this host.
+    Before,
+    /// After it.
+    After,
+}
+
 /// Another host's report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -68,6 +91,40 @@ pub struct Peer {
     pub report: HostReport,
     /// For how long we have seen it so, by our own clock.
     pub age: Nanos,
+    /// Where it stands among the hosts.
+    pub rank: Rank,
+}
+
+impl Peer {
+    /// Whether its word counts, in periods of this length.
+    pub(super) fn is_fresh(&self, period: Nanos) -> bool {
+        self.age.0 <= period.0.saturating_mul(OLDEST)
+    }
+}
+
+/// How hosts used their windows in a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Hosts whose windows were not full had most of the requests in flight.
+    Spare,
+    /// Hosts whose windows were full had half of them or more.
+    Full,
+    /// So they had, and most of it in windows that could be no smaller, while latency was more than
+    /// a tenth above the threshold.
+    Pressed,
+}
+
+/// What all hosts together did in a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Work per second, in millionths of a reference IO.
+    pub work: u64,
+    /// IOs.
+    pub ios: u64,
+    /// Requests in flight.
+    pub in_use: Slots,
+    /// Whether windows were full.
+    pub fill: Fill,
 }
 
 /// What is known of the other hosts.
@@ -75,7 +132,7 @@ pub struct Peer {
 pub enum BoardView<'a> {
     /// There are none: nobody else uses the datastore.
     Alone,
-    /// Their reports; those older than three periods do not count.
+    /// Their reports, in the order of the hosts; those older than three periods do not count.
     Shared(&'a [Peer]),
     /// Nothing, at present.
     Unreachable,
@@ -116,8 +173,8 @@ impl<'a> Cluster<'a> {
     }
 
     fn fresh(&self) -> impl Iterator<Item = &'a Peer> + use<'a> {
-        let oldest = self.own.period.0.saturating_mul(OLDEST);
-        self.peers.iter().filter(move |peer| peer.age.0 <= oldest)
+        let period = self.own.period;
+        self.peers.iter().filter(move |peer| peer.is_fresh(period))
     }
 
     /// All reports and their ages.
@@ -143,10 +200,14 @@ impl<'a> Cluster<'a> {
             .max(Nanos(1))
     }
 
-    /// Hosts that are configured otherwise than this one.
+    /// Hosts that are configured otherwise than this one. Thresholds that follow the storage agree
+    /// by themselves.
     pub(super) fn differing(&self) -> u32 {
-        let own = (self.own.threshold, self.own.period);
-        let differs = |peer: &&Peer| (peer.report.threshold, peer.report.period) != own;
+        let kind = |report: &HostReport| {
+            (report.follows.is_none().then_some(report.threshold), report.period)
+        };
+        let own = kind(&self.own);
+        let differs = |peer: &&Peer| kind(&peer.report) != own;
         u32::try_from(self.fresh().filter(differs).count()).unwrap_or(u32::MAX)
     }
 
@@ -186,6 +247,35 @@ impl<'a> Cluster<'a> {
     /// What they get done, in millionths of a reference IO per second.
     pub(super) fn work(&self) -> u64 {
         self.ruled().fold(0, |all: u64, report| all.saturating_add(report.rate()))
+    }
+
+    /// What all hosts did, at this mean latency and by this threshold.
+    pub(super) fn load(&self, latency: Option<Nanos>, threshold: Nanos) -> Load {
+        let nothing = Load { work: 0, ios: 0, in_use: Slots::ZERO, fill: Fill::Spare };
+        let (mut full, mut least) = (Slots::ZERO, Slots::ZERO);
+        let all = self.all().fold(nothing, |all, (report, _)| {
+            let used = report.really_in_use();
+            if report.is_full() {
+                full += used;
+                if report.bound.is_lower() {
+                    least += used;
+                }
+            }
+            Load {
+                work: all.work.saturating_add(report.rate()),
+                ios: all.ios.saturating_add(report.ios),
+                in_use: all.in_use + used,
+                ..all
+            }
+        });
+        let is_high = latency.is_some_and(|latency| latency.0 > ratio(threshold.0, 11, 10));
+        let is_most = |of: Slots, part: Slots| part + part > of;
+        let fill = match () {
+            () if full == Slots::ZERO || is_most(all.in_use, all.in_use - full) => Fill::Spare,
+            () if is_high && is_most(full, least) => Fill::Pressed,
+            () => Fill::Full,
+        };
+        Load { fill, ..all }
     }
 
     /// Their active shares, each times what its slots take for their work ([`toil`]), as all of

@@ -38,6 +38,26 @@ pub struct Config {
     pub initial: Slots,
     /// When to say that throttling does not help.
     pub alarm: Alarm,
+    /// Whether the threshold above is only where it begins. [`Periods`](super::Periods) sees to it.
+    /// Default: [`Follow::Never`].
+    pub follow: Follow,
+}
+
+/// Whether the threshold follows the storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// It stays as it is.
+    Never,
+    /// By [trials](super::Following).
+    Trials {
+        /// Periods from one trial to the next at least, 1 to 65,535.
+        rest: u16,
+    },
+}
+
+impl Follow {
+    /// Trials with rests of 225 periods: with the usual period, 15 minutes to 4 hours.
+    pub const DEFAULT: Follow = Follow::Trials { rest: 225 };
 }
 
 /// Equation 1.
@@ -140,6 +160,7 @@ impl Default for Config {
             max: Slots::whole(64),
             initial: Slots::whole(32),
             alarm: Alarm::DEFAULT,
+            follow: Follow::Never,
         }
     }
 }
@@ -176,6 +197,9 @@ pub enum ConfigError {
     /// The patience of the alarm.
     #[error("unmanaged load is reported after 1 to 255 periods, not 0")]
     Patience,
+    /// The rest between trials.
+    #[error("a threshold that follows rests 1 to 65535 periods between trials, not 0")]
+    Rest,
 }
 
 impl Config {
@@ -223,6 +247,9 @@ impl Config {
         if self.alarm.patience == 0 {
             return Err(ConfigError::Patience);
         }
+        if self.follow == (Follow::Trials { rest: 0 }) {
+            return Err(ConfigError::Rest);
+        }
         Ok(())
     }
 }
@@ -263,6 +290,10 @@ mod tests {
             (
                 Config { alarm: Alarm { patience: 0, ..good.alarm }, ..good },
                 "unmanaged load is reported after 1 to 255 periods, not 0",
+            ),
+            (
+                Config { follow: Follow::Trials { rest: 0 }, ..good },
+                "a threshold that follows rests 1 to 65535 periods between trials, not 0",
             ),
         ];
         for (config, message) in wrong {

@@ -1,4 +1,4 @@
-use super::board::{BoardView, Bound, Cluster, HostReport, toil};
+use super::board::{BoardView, Bound, Cluster, HostReport, Load, toil};
 use super::config::{Config, ConfigError, Division, Feedback, Gain, LowerBound};
 use super::demand::{ActiveShares, Demand, reserved};
 use super::history::History;
@@ -28,6 +28,8 @@ pub struct Controller {
     /// the mean of some periods.
     toil: u64,
     watch: Watch,
+    /// See [`HostReport::follows`].
+    follows: Option<Nanos>,
 }
 
 /// What one period led to.
@@ -50,6 +52,8 @@ pub struct Update {
     pub differing: u32,
     /// Why the window was left as it was, if so.
     pub held: Option<Held>,
+    /// What all hosts did.
+    pub load: Load,
     /// What somebody should hear of.
     pub event: Option<LoadEvent>,
     /// What to tell the other hosts.
@@ -76,7 +80,8 @@ impl Controller {
         let window = config.initial.clamp(config.min, config.max);
         let (history, watch) = (History::new(window), Watch::new());
         let (bound, least) = (Bound::Free, config.min);
-        Ok(Controller { config, history, window, bound, least, toil: MILLION, watch })
+        let (toil, follows) = (MILLION, None);
+        Ok(Controller { config, history, window, bound, least, toil, watch, follows })
     }
 
     /// The window now.
@@ -104,6 +109,16 @@ impl Controller {
         Ok(())
     }
 
+    /// Acts by this threshold from the next update on; `base` is what it is without a trial.
+    pub(super) fn follow(&mut self, threshold: Nanos, base: Nanos) {
+        (self.config.threshold, self.follows) = (threshold, Some(base));
+    }
+
+    /// The threshold follows nothing any more.
+    pub(super) fn follow_no_more(&mut self) {
+        self.follows = None;
+    }
+
     /// Ends a period: `own` is what this host saw in it, `vms` what its VMs wanted, `board` what
     /// the others say. O(VMs + hosts).
     pub fn update(
@@ -122,6 +137,7 @@ impl Controller {
             shares,
             threshold: self.config.threshold,
             period: self.config.period,
+            follows: self.follows,
         };
         let (peers, readable) = match board {
             BoardView::Alone => (&[][..], true),
@@ -156,6 +172,7 @@ impl Controller {
             hosts: cluster.hosts(),
             differing: cluster.differing(),
             held,
+            load: cluster.load(latency, threshold),
             event,
             report: HostReport { window: self.window, bound: self.bound, ..report },
         }

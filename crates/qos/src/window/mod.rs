@@ -56,6 +56,10 @@
 //! ([`Held`]): by its own latency alone each host would drift its own way, for they measure
 //! differently (section 3.2).
 //!
+//! # A threshold that follows
+//! Where [`Config::follow`] says so, 𝓛 is only where the threshold begins: [`Following`] moves it
+//! as the storage changes, and all hosts that follow act by the same.
+//!
 //! High latency at the lower bounds is an [event](LoadEvent): something uses the storage that
 //! nobody here answers for.
 //!
@@ -72,7 +76,9 @@
 mod board;
 mod config;
 mod controller;
+mod curve;
 mod demand;
+mod following;
 mod history;
 mod in_flight;
 mod latency;
@@ -84,13 +90,16 @@ pub mod threshold;
 mod watch;
 mod work;
 
-pub use board::{BoardView, Bound, HostReport, Peer};
-pub use config::{Alarm, Config, ConfigError, Division, Feedback, Gain, LowerBound, Smoothing};
+pub use board::{BoardView, Bound, Fill, HostReport, Load, Peer, Rank};
+pub use config::{
+    Alarm, Config, ConfigError, Division, Feedback, Follow, Gain, LowerBound, Smoothing,
+};
 pub use controller::{Controller, Held, Update};
 pub use demand::{ActiveShares, Demand, DemandMeter, Usage};
+pub use following::{Activity, Change, Following, PERIODS_OF_A_TRIAL, Reason};
 pub use latency::{LatencyMeter, Observation};
 pub use pacer::{Admission, Pacer};
-pub use periods::{DiskTotals, Periods, board_patience};
+pub use periods::{DiskTotals, Ended, Periods, board_patience};
 pub use sightings::{ALIVE_PERIODS, Absence, Alive, Posted, Sightings};
 pub use slots::{Fraction, Slots};
 pub use watch::{Cause, LoadEvent, Unmanaged};

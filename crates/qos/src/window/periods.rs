@@ -1,9 +1,10 @@
 //! What happens at the end of every period of one host's window at one datastore.
 
-use super::board::{BoardView, Bound};
+use super::board::{BoardView, Bound, HostReport};
 use super::config::{Config, ConfigError};
 use super::controller::{Controller, Update};
 use super::demand::{Demand, DemandMeter, Usage};
+use super::following::{Change, Following};
 use super::latency::Observation;
 use super::slots::Slots;
 use crate::policy::Policy;
@@ -51,12 +52,52 @@ pub struct Periods<K> {
     before: BTreeMap<K, DiskTotals<K>>,
     /// What held the window at its last update.
     bound: Bound,
+    /// As configured: the controller's threshold may be another since.
+    given: Config,
+    following: Option<Following>,
+}
+
+/// How a period ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// What the controller says. The report has the threshold from now on.
+    pub update: Update,
+    /// Whether the threshold is another.
+    pub change: Option<Change>,
 }
 
 impl<K: Copy + Ord> Periods<K> {
     /// A window under this controller, with demands by this meter. Its first period has not begun.
     pub fn new(controller: Controller, demand: DemandMeter) -> Periods<K> {
-        Periods { controller, demand, before: BTreeMap::new(), bound: Bound::Free }
+        let given = *controller.config();
+        let (before, bound, following) = (BTreeMap::new(), Bound::Free, None);
+        let mut periods = Periods { controller, demand, before, bound, given, following };
+        periods.follow_from(given.threshold);
+        periods
+    }
+
+    /// A threshold that [follows](Config::follow) begins at `base`, where it was when it was last
+    /// heard of. What it learned is forgotten. Nothing happens where it does not follow.
+    pub fn follow_from(&mut self, base: Nanos) {
+        let Config { follow, threshold, .. } = self.given;
+        self.following = Following::of(follow, threshold, base);
+        self.act(None);
+    }
+
+    /// The threshold that follows, where it does.
+    pub fn following(&self) -> Option<&Following> {
+        self.following.as_ref()
+    }
+
+    /// Has the controller act by the threshold that follows, or by another host's trial of it.
+    fn act(&mut self, adopted: Option<Nanos>) {
+        match &self.following {
+            Some(following) => {
+                let threshold = adopted.unwrap_or(following.threshold());
+                self.controller.follow(threshold, following.base());
+            }
+            None => self.controller.follow_no_more(),
+        }
     }
 
     /// The controller.
@@ -80,12 +121,22 @@ impl<K: Copy + Ord> Periods<K> {
     }
 
     /// Changes the configuration. New bounds hold at once ([`Periods::window`]), all else from the
-    /// next update on.
+    /// next update on. A threshold that follows begins anew where it is given another, or another
+    /// rest.
     ///
     /// # Errors
     /// The first value that is out of range; the configuration stays as it was then.
     pub fn configure(&mut self, config: Config) -> Result<(), ConfigError> {
-        self.controller.configure(config)
+        self.controller.configure(config)?;
+        let of = |config: &Config| (config.threshold, config.follow);
+        let is_same = of(&config) == of(&self.given);
+        self.given = config;
+        if is_same {
+            self.act(None);
+        } else {
+            self.follow_from(config.threshold);
+        }
+        Ok(())
     }
 
     /// Begins a period: what the disks did until now belongs to none. O(n log n) for n disks.
@@ -100,12 +151,18 @@ impl<K: Copy + Ord> Periods<K> {
         own: Option<Observation>,
         disks: &[DiskTotals<K>],
         board: BoardView<'_>,
-    ) -> Update {
+    ) -> Ended {
         let demands = self.demands(own, disks);
         self.begin(disks.iter().copied());
         let update = self.controller.update(own, &demands, board);
         self.bound = update.bound;
-        update
+        let Some(following) = &mut self.following else { return Ended { update, change: None } };
+        let change = following.period(&update, board);
+        let (base, adopted) = (following.base(), following.adopted(board, self.given.period));
+        self.act(adopted);
+        let threshold = self.controller.config().threshold;
+        let report = HostReport { threshold, follows: Some(base), ..update.report };
+        Ended { update: Update { report, ..update }, change }
     }
 
     /// What the disks could have used in the period that ends.
@@ -258,7 +315,7 @@ mod tests {
         let mut disk = disk(0, 4, 1, 100);
         disk.policy = disk.policy.with_reservation(Some(Iops::new(1_000).unwrap())).unwrap();
         reserved.begin([]);
-        let update = reserved.end(seen(60, 100), &[disk], BoardView::Alone);
+        let update = reserved.end(seen(60, 100), &[disk], BoardView::Alone).update;
         assert_eq!(update.bound, Bound::Reservations);
         reserved.configure(narrow).unwrap();
         assert_eq!(reserved.window(), update.window);
@@ -285,7 +342,7 @@ mod tests {
                 prop_assert_eq!(usage.bytes, usage.ios * 512);
                 ios += usage.ios;
                 time += u128::from(usage.outstanding.as_millionths()) * u128::from(length.0);
-                let update = periods.end(None, &[totals], BoardView::Alone);
+                let update = periods.end(None, &[totals], BoardView::Alone).update;
                 prop_assert_eq!(update.window, periods.controller().window());
             }
             prop_assert_eq!(ios, totals.ios - start.ios);

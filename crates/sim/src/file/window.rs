@@ -3,7 +3,7 @@
 use super::names::some_time;
 use crate::scenario::{Control, IssueWindow, Knowledge};
 use crate::values::{At, Fault, Share, SharesPerSlot, Time, WindowSize};
-use headgate_qos::window::{Config, Division, Gain, Smoothing};
+use headgate_qos::window::{Config, Division, Follow, Gain, Smoothing};
 use headgate_units::Nanos;
 use serde::Deserialize;
 use std::num::NonZeroU32;
@@ -18,6 +18,10 @@ pub(super) struct IssueWindowFile {
     law: Option<LawFile>,
     /// The latency threshold, 10us to 10s; 30ms by default.
     threshold: Option<At<Time>>,
+    /// Whether the threshold follows the storage; never by default.
+    follow: Option<FollowFile>,
+    /// follow = 'trials': the periods from one trial to the next at least; 225 by default.
+    trial_rest: Option<At<u16>>,
     /// The time between two changes of a window, 10ms to 60s; 4s by default, 2s with law =
     /// 'published'.
     period: Option<At<Time>>,
@@ -57,6 +61,17 @@ enum LawFile {
     Published,
     /// No control: the window is the queue-depth, and the other keys of this table do not count.
     Fixed,
+}
+
+/// Whether the threshold follows the storage.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+enum FollowFile {
+    /// It stays as it is.
+    Never,
+    /// It begins as it is, and is moved by trials.
+    Trials,
 }
 
 /// The requests that the mean latency covers.
@@ -108,6 +123,13 @@ impl IssueWindowFile {
         if let Some(threshold) = &self.threshold {
             config.threshold = threshold.0;
             checked(&config, &threshold.span)?;
+        }
+        if self.follow == Some(FollowFile::Trials) {
+            config.follow = match &self.trial_rest {
+                Some(rest) => Follow::Trials { rest: rest.value },
+                None => Follow::DEFAULT,
+            };
+            checked(&config, self.trial_rest.as_ref().map_or(&(0..0), |rest| &rest.span))?;
         }
         if let Some(period) = &self.period {
             config.period = some_time(period, "the period of a window")?;

@@ -45,6 +45,7 @@ impl Measure {
             Measure::IssueWindow => Some(counters.mean_window(length)),
             Measure::Beta => Some(counters.mean_beta(length)),
             Measure::ClusterLatency => counters.mean_latency().map(Nanos::as_secs_f64),
+            Measure::LatencyThreshold => counters.mean_threshold().map(Nanos::as_secs_f64),
             Measure::Unmanaged => Some(counters.unmanaged_part(length)),
             _ => None,
         }

@@ -19,6 +19,7 @@ pub(crate) struct WindowRecorder {
 pub(crate) struct Seen {
     pub(crate) beta: Slots,
     pub(crate) latency: Option<Nanos>,
+    pub(crate) threshold: Nanos,
     pub(crate) unmanaged: bool,
 }
 
@@ -49,6 +50,7 @@ impl WindowRecorder {
         if let Some(latency) = self.seen.latency {
             add(&mut counters.known, passed);
             add(&mut counters.latency, over(latency.0, 1_000));
+            add(&mut counters.threshold, over(self.seen.threshold.0, 1_000));
         }
         if self.seen.unmanaged {
             add(&mut counters.unmanaged, passed);
@@ -113,6 +115,7 @@ mod tests {
         recorder.see(Seen {
             beta: Slots::ONE,
             latency: Some(Nanos::from_millis(30)),
+            threshold: Nanos::from_millis(25),
             unmanaged: true,
         });
         recorder.tick(s(2));
@@ -120,6 +123,7 @@ mod tests {
         recorder.see(Seen {
             beta: Slots::whole(2),
             latency: Some(Nanos::from_millis(20)),
+            threshold: Nanos::from_millis(21),
             unmanaged: false,
         });
         let plan = Plan::new(s(5), &[]);

@@ -95,6 +95,8 @@ pub(crate) enum Measure {
     Beta,
     /// The latency that its window was controlled by.
     ClusterLatency,
+    /// The threshold that it held that latency at; it changes where it follows the storage.
+    LatencyThreshold,
     /// The part of the time in which it said that something loads the storage which no window
     /// controls.
     Unmanaged,
@@ -230,6 +232,7 @@ impl Measure {
             | Measure::Response
             | Measure::ResponseP90
             | Measure::ClusterLatency
+            | Measure::LatencyThreshold
             | Measure::LatencySpread
             | Measure::CopyTime
             | Measure::Slope
@@ -253,7 +256,11 @@ impl Measure {
     pub(crate) fn of_windows(self) -> bool {
         matches!(
             self,
-            Measure::IssueWindow | Measure::Beta | Measure::ClusterLatency | Measure::Unmanaged
+            Measure::IssueWindow
+                | Measure::Beta
+                | Measure::ClusterLatency
+                | Measure::LatencyThreshold
+                | Measure::Unmanaged
         )
     }
 

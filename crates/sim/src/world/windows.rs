@@ -12,7 +12,7 @@ use crate::record::{Seen, WindowRecorder};
 use crate::scenario::{self, Knowledge};
 use headgate_qos::window::{
     Absence, Alive, BoardView, Controller, DemandMeter, DiskTotals, LatencyMeter, Peer, Periods,
-    Sightings, Slots,
+    Rank, Sightings, Slots,
 };
 use headgate_qos::{AnyScheduler, SchedulerKind};
 use headgate_units::Nanos;
@@ -150,7 +150,12 @@ impl World<'_> {
         sightings.observe(now, period, board.posted_by_others(now, control.number));
         if control.has_begun {
             let peers: Option<Vec<Peer>> = sightings.is_settled(period).then(|| {
-                let peer = |alive: Alive<'_, _, _>| Peer { report: *alive.report, age: alive.age };
+                let own = control.number;
+                let peer = |alive: Alive<'_, usize, _>| Peer {
+                    report: *alive.report,
+                    age: alive.age,
+                    rank: if *alive.host < own { Rank::Before } else { Rank::After },
+                };
                 sightings.alive(now).map(peer).collect()
             });
             let view = match (control.knowledge, &peers) {
@@ -158,13 +163,14 @@ impl World<'_> {
                 (Knowledge::Cluster, Some(peers)) => BoardView::Shared(peers),
                 (Knowledge::Cluster, None) => BoardView::Unreachable,
             };
-            let update = control.periods.end(own, &disks, view);
+            let update = control.periods.end(own, &disks, view).update;
             board.write(now, control.number, update.report);
             let recorder = &mut self.windows[index as usize].recorder;
             recorder.set(now, update.window);
             recorder.see(Seen {
                 beta: update.beta,
                 latency: update.latency,
+                threshold: update.threshold,
                 unmanaged: control.periods.controller().unmanaged().is_some(),
             });
             self.gates[gate as usize].set_window(now, update.window);

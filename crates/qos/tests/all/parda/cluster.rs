@@ -3,7 +3,7 @@
 
 use crate::common::Dice;
 use headgate_qos::window::{
-    BoardView, Config, Controller, Demand, HostReport, Observation, Peer, Slots, Update,
+    BoardView, Config, Controller, Demand, HostReport, Observation, Peer, Rank, Slots, Update,
 };
 use headgate_units::{Iops, Nanos, Shares};
 use std::collections::VecDeque;
@@ -205,8 +205,9 @@ impl Cluster {
                 _ => Nanos::ZERO,
             };
             let others = known.iter().flatten().enumerate().filter(|(peer, _)| *peer != i);
-            let peers: Vec<Peer> =
-                others.map(|(_, report)| Peer { report: *report, age }).collect();
+            let peers: Vec<Peer> = others
+                .map(|(_, report)| Peer { report: *report, age, rank: Rank::After })
+                .collect();
             let view = match self.board {
                 Board::Delayed(_) => BoardView::Shared(&peers),
                 Board::LocalOnly => BoardView::Alone,

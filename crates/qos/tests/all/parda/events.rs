@@ -3,8 +3,8 @@
 use super::cluster::{in_ratio, near};
 use crate::common::Dice;
 use headgate_qos::window::{
-    Admission, BoardView, Config, Controller, Demand, HostReport, LatencyMeter, Pacer, Peer, Slots,
-    Smoothing, WorkWindow,
+    Admission, BoardView, Config, Controller, Demand, HostReport, LatencyMeter, Pacer, Peer, Rank,
+    Slots, Smoothing, WorkWindow,
 };
 use headgate_qos::{Cost, CostModel};
 use headgate_units::{Bytes, Nanos, Shares};
@@ -164,7 +164,9 @@ fn pa5_request_by_request() {
                 .iter()
                 .enumerate()
                 .filter(|(peer, _)| *peer != host)
-                .filter_map(|(_, seen)| seen.map(|(report, at)| Peer { report, age: now - at }))
+                .filter_map(|(_, seen)| {
+                    seen.map(|(report, at)| Peer { report, age: now - at, rank: Rank::After })
+                })
                 .collect();
             let update =
                 controllers[host].update(meters[host].take(), &[demand], BoardView::Shared(&peers));

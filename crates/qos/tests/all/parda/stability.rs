@@ -4,7 +4,7 @@ use super::cluster::*;
 use crate::common::{Dice, cases};
 use headgate_qos::window::{
     ActiveShares, BoardView, Bound, Config, Controller, Demand, Feedback, Fraction, Gain,
-    HostReport, Observation, Peer, Slots, Smoothing,
+    HostReport, Observation, Peer, Rank, Slots, Smoothing,
 };
 use headgate_units::{Iops, Nanos, Shares};
 use proptest::prelude::*;
@@ -92,7 +92,11 @@ fn a_mean_over_500_ios_rings_on_slow_storage() {
                     .iter()
                     .enumerate()
                     .filter(|(peer, _)| *peer != i)
-                    .map(|(_, report)| Peer { report: *report, age: Nanos::from_secs(2) })
+                    .map(|(_, report)| Peer {
+                        report: *report,
+                        age: Nanos::from_secs(2),
+                        rank: Rank::After,
+                    })
                     .collect();
                 next.push(host.update(meter.take(), &[demand], BoardView::Shared(&peers)).report);
             }
@@ -210,9 +214,10 @@ proptest! {
                 shares: ActiveShares::from_millionths(any(dice)),
                 threshold: Nanos(any(dice)),
                 period: Nanos(any(dice)),
+                follows: (dice.below(2) == 0).then(|| Nanos(any(dice))),
             };
             let peers: Vec<Peer> =
-                (0..dice.below(4)).map(|_| Peer { report: report(&mut dice), age: Nanos(any(&mut dice)) }).collect();
+                (0..dice.below(4)).map(|_| Peer { report: report(&mut dice), age: Nanos(any(&mut dice)), rank: Rank::After }).collect();
             let reservation = Iops::new(other % 5_000).ok();
             let demand = Demand { shares: Shares::new(1 + window % 1_000_000).unwrap(), reservation, outstanding: Slots::from_millionths(other) };
             let own = (ios > 0).then_some(Observation { latency: Nanos(latency), ios, work: window });
