@@ -18,6 +18,8 @@ const LATENCY: Duration = Duration::from_millis(2);
 /// The latency threshold of most tests, and the period in which windows follow it.
 const THRESHOLD: Duration = Duration::from_millis(25);
 const PERIOD: Duration = Duration::from_millis(300);
+/// The same where a threshold follows: a trial is some three hundred of them.
+const TRIAL_PERIOD: Duration = Duration::from_millis(20);
 /// How long is looked.
 const LOOK: Duration = Duration::from_secs(6);
 /// How long a division may take to come about on a busy machine.
@@ -433,6 +435,44 @@ fn a_reservation_holds_while_the_load_of_other_hosts_comes_and_goes() {
         );
         eprintln!("the worst 5 s: {worst:.1}");
         anyhow::ensure!(worst >= due * 0.97, "the worst 5 s had {worst:.1} of {due:.1} IOPS");
+        fleet.stop()
+    });
+}
+
+/// What one host finds out all go by, also one that was killed. The array does no more for 30 ms
+/// than for a few, so the threshold falls.
+#[test]
+fn an_automatic_threshold_follows_the_storage_on_all_hosts_and_over_a_kill() {
+    with_paced_lab(&[], |lab, pace| {
+        let mut fleet = Fleet::start(lab, pace, &[&[("a", 100)], &[("a", 100)]])?;
+        let period = format!("--window-period={}ms", pace.time(TRIAL_PERIOD).as_millis());
+        let board = board(lab)?;
+        let set = ["--latency-threshold=auto", &period, "--board", &board];
+        fleet.hosts.iter().try_for_each(|host| host.set(&set))?;
+        let of = |host: &Host| {
+            host.now()?["following"]["threshold_ns"].as_u64().context("nothing follows")
+        };
+        let agreed = |hosts: &[Host], most: u64| -> anyhow::Result<Option<u64>> {
+            let [a, b] = [of(&hosts[0])?, of(&hosts[1])?];
+            Ok((a == b && a <= most).then_some(a))
+        };
+        let within = pace.time(SETTLE);
+        let first = wait_for("a lower threshold", within, || agreed(&fleet.hosts, 29_000_000))?;
+        eprintln!("30 ms became {first} ns");
+        let daemon = &fleet.hosts[0].daemon;
+        wait_for("a threshold that is kept", within, || {
+            let window = daemon.json(&["datastore", "show", SHARED])?["window"].clone();
+            let kept = window["followed"]["threshold"].as_u64();
+            Ok(kept.filter(|kept| *kept <= first))
+        })?;
+        let events = daemon.command(&["events"])?;
+        anyhow::ensure!(events.contains("latency threshold changed"), "{events}");
+        fleet.hosts[0].kill()?;
+        fleet.hosts[0].daemon.start_again()?;
+        fleet.hosts[0].load("a", 64)?;
+        anyhow::ensure!(of(&fleet.hosts[0])? <= first, "it began with {}", of(&fleet.hosts[0])?);
+        let second = wait_for("a step more", within, || agreed(&fleet.hosts, first - 1))?;
+        eprintln!("and {second} ns after a kill");
         fleet.stop()
     });
 }
