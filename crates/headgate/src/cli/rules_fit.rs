@@ -104,12 +104,16 @@ fn render(fit: &ConstantsFit) -> String {
     let change = |of: fn(&PredictionError) -> String| {
         format!("{} -> {}", of(&fit.error_now), of(&fit.error_fitted))
     };
-    let _ = writeln!(
-        text,
-        "\nerror of predictions, median: {}; on intervals that were held out: {}",
-        change(|error| error.fitted.to_string()),
-        change(|error| error.held_out.to_string())
-    );
+    if fit.datastores.is_empty() {
+        text.push_str("\nno interval to predict: no error to tell\n");
+    } else {
+        let _ = writeln!(
+            text,
+            "\nerror of predictions, median: {}; on intervals that were held out: {}",
+            change(|error| error.fitted.to_string()),
+            change(|error| error.held_out.to_string())
+        );
+    }
     if let Some(why) = &fit.no_gain {
         let _ = writeln!(text, "no gain: {why}");
     }
@@ -171,5 +175,8 @@ mod tests {
         assert!(!text.contains("no gain"));
         let stays = ConstantsFit { no_gain: Some("the intervals tell of no factor".into()), ..fit };
         assert!(render(&stays).ends_with("no gain: the intervals tell of no factor\n"));
+        let nothing = ConstantsFit { datastores: Vec::new(), ..stays };
+        let text = render(&nothing);
+        assert!(text.contains("no interval to predict") && !text.contains("error of"), "{text}");
     }
 }
