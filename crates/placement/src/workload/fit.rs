@@ -269,9 +269,24 @@ pub fn fit_by_least_squares(measured: &[Measurement]) -> Result<Fit, FitError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Whatever numbers there are: also those that nothing measures.
+    pub(in crate::workload) fn any_measurement() -> impl Strategy<Value = Measurement> {
+        any::<(u32, u64, u32, u32, u64)>().prop_map(|(outstanding, size, read, random, latency)| {
+            Measurement {
+                profile: WorkloadProfile {
+                    outstanding: Outstanding::from_thousandths(outstanding),
+                    size: Bytes(size),
+                    read: Permille(read),
+                    random: Permille(random),
+                },
+                latency: Nanos(latency),
+            }
+        })
+    }
 
     fn grid(latency: impl Fn(&WorkloadProfile) -> f64) -> Vec<Measurement> {
         let mut points = Vec::new();
@@ -328,20 +343,8 @@ mod tests {
 
         #[test]
         fn any_measurements_are_survived(
-            points in prop::collection::vec((any::<(u32, u64, u32, u32)>(), any::<u64>()), 0..40),
+            points in prop::collection::vec(any_measurement(), 0..40),
         ) {
-            let points: Vec<Measurement> = points
-                .into_iter()
-                .map(|((outstanding, size, read, random), latency)| Measurement {
-                    profile: WorkloadProfile {
-                        outstanding: Outstanding::from_thousandths(outstanding),
-                        size: Bytes(size),
-                        read: Permille(read),
-                        random: Permille(random),
-                    },
-                    latency: Nanos(latency),
-                })
-                .collect();
             for fit in [fit_by_pairs(&points), fit_by_least_squares(&points)].into_iter().flatten() {
                 prop_assert!(fit.per_millisecond > Load::ZERO);
             }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::workload::fit::tests::any_measurement;
 use crate::workload::spread::{LEAST, Trait};
 use crate::{Outstanding, WorkloadProfile};
 use headgate_units::Bytes;
@@ -95,21 +96,9 @@ proptest! {
 
     #[test]
     fn any_measurements_are_survived(
-        points in prop::collection::vec((any::<(u32, u64, u32, u32)>(), any::<u64>()), 0..90),
+        points in prop::collection::vec(any_measurement(), 0..90),
         outstanding: u32, size: u64, read: u32, random: u32,
     ) {
-        let points: Vec<Measurement> = points
-            .into_iter()
-            .map(|((outstanding, size, read, random), latency)| Measurement {
-                profile: WorkloadProfile {
-                    outstanding: Outstanding::from_thousandths(outstanding),
-                    size: Bytes(size),
-                    read: Permille(read),
-                    random: Permille(random),
-                },
-                latency: Nanos(latency),
-            })
-            .collect();
         let now = Constants {
             outstanding: Outstanding::from_thousandths(outstanding),
             size: Bytes(size),
