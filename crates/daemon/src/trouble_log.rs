@@ -17,8 +17,15 @@ const AGAIN: Nanos = Nanos::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct TroubleLog {
     /// Of disks that have seen any.
-    known: BTreeMap<Name, Known>,
+    known: BTreeMap<Name, (Place, Known)>,
     last: Arc<Vec<DatastoreSample>>,
+}
+
+/// Where a disk was in the last sample.
+#[derive(Debug)]
+struct Place {
+    datastore: Name,
+    disk: usize,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -26,6 +33,7 @@ struct Known {
     counts: ErrorCounts,
     holds: u64,
     held: Option<HoldSample>,
+    /// Of those that are not over.
     kinds: BTreeMap<(ErrorOp, ErrorKind), Told>,
 }
 
@@ -69,23 +77,45 @@ enum Line {
 impl TroubleLog {
     /// Writes what is new in a sample.
     pub(crate) fn see(&mut self, sample: &Arc<Vec<DatastoreSample>>) {
+        self.look(sample, |store, disk, line| line.write(&store.name, disk));
+    }
+
+    /// Tells each line that is new. O(disks): without a look at the memory of those that stood
+    /// still, but for the few that have seen trouble, for which time passes.
+    fn look(
+        &mut self,
+        sample: &Arc<Vec<DatastoreSample>>,
+        mut tell: impl FnMut(&DatastoreSample, &DiskSample, Line),
+    ) {
         let mut before = std::mem::take(&mut self.known);
         let last = std::mem::replace(&mut self.last, sample.clone());
+        let mut look = |store: &DatastoreSample, place: usize, mut known: Known| {
+            let Some(disk) = store.disks.get(place) else { return };
+            let lines = known.see(disk.at(), &disk.trouble);
+            lines.into_iter().for_each(|line| tell(store, disk, line));
+            if known != Known::default() {
+                let at = Place { datastore: store.name.clone(), disk: place };
+                self.known.insert(disk.name.clone(), (at, known));
+            }
+        };
         for store in sample.iter() {
-            // A disk without trouble that stands still gets into none.
-            let old = last.iter().find(|old| old.name == store.name && before.is_empty());
+            let old = last.iter().find(|old| old.name == store.name);
             for (place, disk) in store.disks.iter().enumerate() {
                 let old = old.and_then(|old| old.disks.get(place));
                 if old.is_some_and(|old| disk.stood_still_since(old)) {
                     continue;
                 }
-                let mut known = before.remove(&disk.name).unwrap_or_default();
-                for line in known.see(disk.at(), &disk.trouble) {
-                    line.write(&store.name, disk);
-                }
-                if known != Known::default() {
-                    self.known.insert(disk.name.clone(), known);
-                }
+                let known = before.remove(&disk.name).map(|(_, known)| known);
+                look(store, place, known.unwrap_or_default());
+            }
+        }
+        // What is left stood still, or is gone.
+        for (name, (at, known)) in before {
+            let store = sample.iter().find(|store| store.name == at.datastore);
+            if let Some(store) = store
+                && store.disks.get(at.disk).is_some_and(|disk| disk.name == name)
+            {
+                look(store, at.disk, known);
             }
         }
     }
@@ -100,6 +130,10 @@ impl Known {
         }
         for (op, kind, count) in trouble.counts.iter() {
             let new = count - self.counts.get(op, kind);
+            // Most disks have seen no error of any kind, and nothing is to be known of them.
+            if new == 0 && !self.kinds.contains_key(&(op, kind)) {
+                continue;
+            }
             let told = self.kinds.entry((op, kind)).or_default();
             if new > 0 {
                 told.untold += new;
@@ -113,7 +147,7 @@ impl Known {
                 (told.untold, told.at) = (0, now.max(Nanos(1)));
             } else if quiet && told.all > 0 && trouble.hold.is_none() {
                 lines.push(Line::NoMore { op, kind, errors: told.all });
-                *told = Told::default();
+                self.kinds.remove(&(op, kind));
             }
         }
         self.counts = trouble.counts;
@@ -162,73 +196,5 @@ impl Line {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use headgate_units::Bytes;
-
-    fn trouble(errors: u64, hold: Option<u64>) -> TroubleSample {
-        let mut trouble = TroubleSample::default();
-        (0..errors).for_each(|_| trouble.counts.add(ErrorOp::Write, ErrorKind::NoSpace));
-        trouble.last = Some(ErrorSample {
-            at: Nanos::ZERO,
-            op: ErrorOp::Write,
-            kind: ErrorKind::NoSpace,
-            error: "full".into(),
-            offset: Bytes(0),
-            len: Bytes(512),
-        });
-        let held = |since| HoldSample {
-            since: Nanos::from_secs(since),
-            error: "full".into(),
-            requests: 3,
-            tries: 2,
-        };
-        trouble.hold = hold.map(held);
-        trouble.holds = u64::from(hold.is_some());
-        trouble
-    }
-
-    fn failing(errors: u64) -> Line {
-        let (op, kind, last) = (ErrorOp::Write, ErrorKind::NoSpace, trouble(0, None).last);
-        Line::Failing { op, kind, errors, last }
-    }
-
-    #[test]
-    fn a_thousand_errors_are_a_line_a_minute() {
-        let mut known = Known::default();
-        let mut lines = Vec::new();
-        for second in 1..=130 {
-            lines.extend(known.see(Nanos::from_secs(second), &trouble(second * 10, None)));
-        }
-        assert_eq!(lines, [failing(10), failing(600), failing(600)]);
-        for second in 131..=150 {
-            lines.extend(known.see(Nanos::from_secs(second), &trouble(1_300, None)));
-        }
-        let (op, kind) = (ErrorOp::Write, ErrorKind::NoSpace);
-        assert_eq!(lines[3..], [Line::NoMore { op, kind, errors: 1_300 }]);
-        assert_eq!(known.see(Nanos::from_secs(160), &trouble(1_301, None)), [failing(1)]);
-    }
-
-    #[test]
-    fn a_hold_is_told_when_it_begins_and_when_it_ends() {
-        let mut known = Known::default();
-        let now = Nanos::from_secs;
-        let begin = known.see(now(10), &trouble(1, Some(9)));
-        assert!(matches!(&begin[..], [Line::Failing { .. }, Line::Held(_)]), "{begin:?}");
-        assert_eq!(known.see(now(40), &trouble(1, Some(9))), [], "nothing is new");
-        let mut over = trouble(1, None);
-        over.holds = 1;
-        let end = known.see(now(50), &over);
-        let goes_on = Line::GoesOn { held_for: now(41), tries: 2 };
-        assert!(end.contains(&goes_on) && end.len() == 2, "{end:?}");
-        over.holds = 4;
-        assert_eq!(known.see(now(51), &over), [Line::WasHeld { times: 3 }]);
-    }
-
-    #[test]
-    fn a_disk_that_is_opened_anew_counts_anew() {
-        let mut known = Known::default();
-        known.see(Nanos::from_secs(1), &trouble(50, None));
-        assert_eq!(known.see(Nanos::from_secs(2), &trouble(2, None)), [failing(2)]);
-    }
-}
+#[path = "trouble_log_tests.rs"]
+mod tests;
