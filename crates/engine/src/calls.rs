@@ -125,7 +125,7 @@ impl Engine {
         let command = {
             let (claim, pulse) = (claim.clone(), member.pulse.clone());
             Box::new(move |shard: &mut Shard| {
-                pulse.answer();
+                pulse.answer(clock::now());
                 if claim.is_mine() {
                     // A caller that is gone wants no answer.
                     let _ = answer.send(f(shard));
@@ -149,17 +149,17 @@ impl Engine {
         }
     }
 
-    /// The shards that stand still: they have not answered for some seconds. Asks all others
-    /// whether they do, and waits for none.
+    /// The shards that stand still: they have not answered for some seconds. Asks the
+    /// others whether they do, unless somebody else did so a moment ago, and waits for none.
     pub fn stalls(&self) -> Vec<Stall> {
         let now = clock::now();
         let look = |(shard, member): (usize, &Member)| {
             let stall = member.stall(shard, now);
-            if stall.is_none() && !member.pulse.is_asked() {
+            if stall.is_none() && member.pulse.is_silent(now) {
                 let pulse = member.pulse.clone();
                 member.pulse.ask(now);
                 // A shard that is gone is asked nothing.
-                let _ = member.mailbox.send(Box::new(move |_| pulse.answer()));
+                let _ = member.mailbox.send(Box::new(move |_| pulse.answer(clock::now())));
             }
             stall
         };

@@ -13,28 +13,50 @@ const BLOCK: usize = 32;
 pub(crate) struct Known {
     /// The pass since which a disk has to be read again; 0: all of them have to be.
     since: u64,
-    /// By number, each with its datastore.
-    disks: BTreeMap<usize, (usize, DiskReading)>,
+    /// By number: shards give the lowest that is free.
+    disks: Vec<Option<OfDisk>>,
     /// What the disks of a block counted together, by block and datastore.
     sums: BTreeMap<usize, BTreeMap<usize, headgate_stats::DiskSnapshot>>,
     /// Those that this pass read anew.
     read: BTreeSet<usize>,
 }
 
+/// What is known of one disk.
+#[derive(Debug)]
+struct OfDisk {
+    /// The number of its datastore.
+    store: usize,
+    reading: DiskReading,
+}
+
 impl Known {
+    fn get(&self, key: usize) -> Option<&OfDisk> {
+        self.disks.get(key)?.as_ref()
+    }
+
+    /// All disks, each with its number.
+    fn all(&self) -> impl Iterator<Item = (usize, &OfDisk)> {
+        let disks = self.disks.iter().enumerate();
+        disks.filter_map(|(key, disk)| Some((key, disk.as_ref()?)))
+    }
+
     pub(crate) fn since(&self) -> u64 {
         self.since
     }
 
     /// Takes in a part of a pass. O(disks in it).
     pub(crate) fn take(&mut self, scan: Scan) {
-        let until = scan.next.unwrap_or(usize::MAX);
+        let until = scan.next.unwrap_or(usize::MAX).min(self.disks.len());
         let mut still = scan.still.into_iter().peekable();
-        let mut gone = Vec::new();
-        for (&key, (_, reading)) in self.disks.range_mut(scan.from..until) {
+        let part = self.disks.get_mut(scan.from.min(until)..until).unwrap_or_default();
+        for (place, slot) in part.iter_mut().enumerate() {
+            let (key, Some(disk)) = (scan.from + place, slot.as_mut()) else { continue };
             match still.next_if_eq(&key) {
-                Some(_) => reading.at = scan.at,
-                None => gone.push(key),
+                Some(_) => disk.reading.at = scan.at,
+                None => {
+                    *slot = None;
+                    self.sums.remove(&(key / BLOCK));
+                }
             }
         }
         debug_assert_eq!(
@@ -42,13 +64,13 @@ impl Known {
             None,
             "only a disk that was read can be known to stand still"
         );
-        for key in gone {
-            self.disks.remove(&key);
-            self.sums.remove(&(key / BLOCK));
-        }
         for (store, told) in scan.changed {
             let key = told.key;
-            self.disks.insert(key, (store, DiskReading { at: scan.at, told: Arc::new(told) }));
+            if self.disks.len() <= key {
+                self.disks.resize_with(key + 1, || None);
+            }
+            let reading = DiskReading { at: scan.at, told: Arc::new(told) };
+            self.disks[key] = Some(OfDisk { store, reading });
             self.sums.remove(&(key / BLOCK));
             self.read.insert(key);
         }
@@ -67,9 +89,16 @@ impl Known {
                 stores[*place].1.stats.merge(sum);
             }
         }
-        for (store, reading) in self.disks.values() {
-            if let Some(place) = places.get(store) {
-                let snapshot = &mut stores[*place].1;
+        // Disks of one datastore come after one another, mostly.
+        let mut last = None;
+        for (_, OfDisk { store, reading }) in self.all() {
+            let place = match last {
+                Some((known, place)) if known == *store => place,
+                _ => places.get(store).copied(),
+            };
+            last = Some((*store, place));
+            if let Some(place) = place {
+                let snapshot = &mut stores[place].1;
                 snapshot.stats.at = snapshot.stats.at.max(reading.at);
                 snapshot.disks.push(reading.clone());
             }
@@ -79,13 +108,15 @@ impl Known {
     fn sum_up(&mut self) {
         self.read.clear();
         let mut last = None;
-        let all = self.disks.keys().map(|key| key / BLOCK);
+        let all = self.all().map(|(key, _)| key / BLOCK);
         let all = all.filter(|block| last.replace(*block) != Some(*block));
         // Those that lost a disk have no sum either.
         let missing: Vec<usize> = all.filter(|block| !self.sums.contains_key(block)).collect();
         for block in missing {
+            let until = ((block + 1) * BLOCK).min(self.disks.len());
+            let its = self.disks.get(block * BLOCK..until).unwrap_or_default();
             let sums = self.sums.entry(block).or_default();
-            for (_, (store, reading)) in self.disks.range(block * BLOCK..(block + 1) * BLOCK) {
+            for OfDisk { store, reading } in its.iter().flatten() {
                 sums.entry(*store).or_default().merge(&reading.stats);
             }
         }
@@ -96,7 +127,7 @@ impl Known {
         let has_named =
             |told: &DiskSnapshot| told.waits.as_ref().is_some_and(|times| !times.named.is_empty());
         let waited = self.read.iter().filter_map(|key| {
-            let (store, reading) = self.disks.get(key)?;
+            let OfDisk { store, reading } = self.get(*key)?;
             has_named(reading).then_some((*key, *store))
         });
         let waited: Vec<(usize, usize)> = waited.collect();
@@ -104,22 +135,22 @@ impl Known {
             return;
         }
         let senders = [Sender::Clients, Sender::Copy];
-        let queues = self.disks.iter().flat_map(|(key, (store, disk))| {
-            let of_disk = disk.queues.iter().zip(senders);
-            of_disk.filter_map(move |(queue, sender)| Some(((*store, (*queue)?), (*key, sender))))
+        let queues = self.all().flat_map(|(key, OfDisk { store, reading })| {
+            let of_disk = reading.queues.iter().zip(senders);
+            of_disk.filter_map(move |(queue, sender)| Some(((*store, (*queue)?), (key, sender))))
         });
         let queues: HashMap<_, _> = queues.collect();
         for (key, store) in waited {
-            let times = self.disks.get(&key).and_then(|(_, disk)| disk.waits.as_ref());
+            let times = self.get(key).and_then(|disk| disk.reading.waits.as_ref());
             let named = times.into_iter().flat_map(|times| &times.named).filter_map(|one| {
                 let (whose, sender) = *queues.get(&(store, one.disk))?;
-                let name = self.disks.get(&whose)?.1.name.clone();
+                let name = self.get(whose)?.reading.name.clone();
                 let (entered, waited) = (one.entered, one.waited);
                 Some(NeighbourSnapshot { name, sender, entered, waited })
             });
             let named = named.collect();
-            if let Some((_, disk)) = self.disks.get_mut(&key) {
-                Arc::make_mut(&mut disk.told).neighbours = named;
+            if let Some(disk) = self.disks.get_mut(key).and_then(Option::as_mut) {
+                Arc::make_mut(&mut disk.reading.told).neighbours = named;
             }
         }
     }

@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 /// milliseconds; on a machine whose processors are overrun it may take some tenths of a second.
 pub(crate) const STALLED: Nanos = Nanos::from_secs(3);
 
+/// One that has answered somebody within this time is not asked for the sake of asking: on an idle
+/// host each question wakes it up, and others ask it once a second.
+const FRESH: Nanos = Nanos::from_millis(1_500);
+
 /// What a shard's thread is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
@@ -28,6 +32,8 @@ pub(crate) enum Activity {
 pub(crate) struct Pulse {
     /// When the oldest question was asked that is not answered, by `CLOCK_MONOTONIC`; 0: none.
     asked: AtomicU64,
+    /// When one was answered last, likewise.
+    answered: AtomicU64,
     activity: AtomicU64,
     /// The number of the thread, for `/proc`.
     thread: AtomicI32,
@@ -72,13 +78,15 @@ impl Pulse {
     }
 
     /// The shard has come to a question.
-    pub(crate) fn answer(&self) {
+    pub(crate) fn answer(&self, now: Nanos) {
+        self.answered.store(now.0, Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a question is waiting.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed) != 0
+    /// Whether nothing is known of the last moment: no question waits, and none was answered.
+    pub(crate) fn is_silent(&self, now: Nanos) -> bool {
+        let answered = Nanos(self.answered.load(Ordering::Relaxed));
+        self.asked.load(Ordering::Relaxed) == 0 && now.since(answered) >= FRESH
     }
 
     /// For how long the shard has stood still, if it does.
@@ -128,6 +136,7 @@ impl fmt::Display for Stall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn the_oldest_question_that_waits_tells() {
@@ -137,11 +146,50 @@ mod tests {
         pulse.ask(Nanos::from_secs(12));
         assert_eq!(pulse.stalled_for(Nanos::from_secs(12)), None);
         assert_eq!(pulse.stalled_for(Nanos::from_secs(13)), Some(Nanos::from_secs(3)));
-        pulse.answer();
+        pulse.answer(Nanos::from_secs(14));
         assert_eq!(pulse.stalled_for(Nanos::MAX), None);
         // A clock that shows its origin asks, too.
         pulse.ask(Nanos::ZERO);
-        assert!(pulse.is_asked());
+        assert!(!pulse.is_silent(Nanos::MAX));
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Ask,
+        Answer,
+        Look,
+    }
+
+    proptest! {
+        /// A shard stands still from some instant on, whoever asks it and whoever only looks, each
+        /// second. It is found out within the time that an answer is fresh, and that a question
+        /// may take, and two looks.
+        #[test]
+        fn a_shard_that_stands_still_is_found_whoever_asks(
+            steps in prop::collection::vec(
+                (1u64..1_000, prop_oneof![Just(Step::Ask), Just(Step::Answer), Just(Step::Look)]),
+                0..40,
+            ),
+        ) {
+            let (pulse, mut now) = (Pulse::default(), Nanos::from_secs(10));
+            for (millis, step) in steps {
+                now += Nanos::from_millis(millis);
+                match step {
+                    Step::Ask => pulse.ask(now),
+                    Step::Answer => pulse.answer(now),
+                    Step::Look if pulse.is_silent(now) => pulse.ask(now),
+                    Step::Look => {}
+                }
+            }
+            let stood = now;
+            while pulse.stalled_for(now).is_none() {
+                if pulse.is_silent(now) {
+                    pulse.ask(now);
+                }
+                now += Nanos::from_secs(1);
+                prop_assert!(now.since(stood) <= FRESH + STALLED + Nanos::from_secs(2));
+            }
+        }
     }
 
     #[test]
