@@ -144,8 +144,9 @@ pub(super) struct Note {
     pub(super) name: String,
     /// The name of the image that the note is about. Without it there is nothing to be noted.
     pub(super) image: Option<String>,
-    /// `None`: no file.
-    pub(super) text: Option<String>,
+    /// What the file says; `None`: no file. Text is made of it when it is written: of many notes of
+    /// one file the last one is.
+    pub(super) says: Option<Box<RecordFile>>,
 }
 
 /// Whether another host has the image: then what is said of it is that host's.
@@ -167,8 +168,8 @@ impl Note {
     }
 
     /// What a record about an image is.
-    pub(super) fn of_image(part: Part, image: String, text: Option<String>) -> Note {
-        Note { part, name: format!("{image}{RECORD_SUFFIX}"), image: Some(image), text }
+    pub(super) fn of_image(part: Part, image: String, says: Option<Box<RecordFile>>) -> Note {
+        Note { part, name: format!("{image}{RECORD_SUFFIX}"), image: Some(image), says }
     }
 
     /// Writes or removes the file in a directory whose path has no links, unless that is another
@@ -176,7 +177,7 @@ impl Note {
     pub(super) fn carry_out(&self, directory: &Path, host: &str) -> io::Result<()> {
         let path = self.part.path(directory);
         let directory = match images::open_directory(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound && self.text.is_none() => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.says.is_none() => return Ok(()),
             directory => directory?,
         };
         if let Some(image) = &self.image
@@ -186,8 +187,9 @@ impl Note {
             return Ok(());
         }
         let there = self.image.as_ref().is_none_or(|image| is_file(&directory, image));
-        match &self.text {
-            Some(text) if there => {
+        match &self.says {
+            Some(file) if there => {
+                let text = file.to_text();
                 let old = read_in(&directory, &self.name);
                 if old.is_ok_and(|old| old.as_deref() == Some(text.as_bytes())) {
                     return Ok(());

@@ -147,8 +147,8 @@ impl<C: Catalog> Recorded<C> {
         self.changes.clone()
     }
 
-    fn text(&self, contents: Contents) -> String {
-        RecordFile { host: self.scribes.author().host.clone(), contents }.to_text()
+    fn file(&self, contents: Contents) -> Box<RecordFile> {
+        Box::new(RecordFile { host: self.scribes.author().host.clone(), contents })
     }
 
     fn directory(&self, datastore: &Name) -> Option<PathBuf> {
@@ -161,24 +161,24 @@ impl<C: Catalog> Recorded<C> {
         let is_it = |disk: &&DiskRecord| disk.state.has_image() && disk.datastore == *datastore;
         let disk = self.held.disks.get(name).filter(is_it);
         let mark = self.held.moves.get(name).filter(|one| one.target == *datastore);
-        let text = (disk.is_some() || mark.is_some()).then(|| {
+        let says = (disk.is_some() || mark.is_some()).then(|| {
             let of_it = |export: &&ExportRecord| disk.is_some() && export.disk == *name;
-            self.text(Contents {
+            self.file(Contents {
                 disks: disk.cloned().into_iter().collect(),
                 exports: self.held.exports.values().filter(of_it).cloned().collect(),
                 moves: mark.cloned().into_iter().collect(),
                 ..Contents::default()
             })
         });
-        Note::of_image(Part::Itself, format!("{name}.img"), text)
+        Note::of_image(Part::Itself, format!("{name}.img"), says)
     }
 
     fn removed_note(&self, removed: &RemovedId) -> Note {
         let kept = self.held.removed.get(removed).filter(|r| r.step == RemovedStep::Kept);
-        let text = kept.map(|record| {
-            self.text(Contents { removed: vec![record.clone()], ..Contents::default() })
+        let says = kept.map(|record| {
+            self.file(Contents { removed: vec![record.clone()], ..Contents::default() })
         });
-        Note::of_image(Part::Removed, format!("{removed}.img"), text)
+        Note::of_image(Part::Removed, format!("{removed}.img"), says)
     }
 
     /// What belongs to no image: datastores, disks without one, virtual machines, rules.
@@ -193,7 +193,7 @@ impl<C: Catalog> Recorded<C> {
             .collect();
         let names: BTreeSet<&Name> = disks.iter().map(|disk| &disk.name).collect();
         let exports = exports.values().filter(|e| names.contains(&e.disk)).cloned().collect();
-        let text = self.text(Contents {
+        let says = self.file(Contents {
             datastores: datastores.values().cloned().collect(),
             exports,
             vms: vms.values().cloned().collect(),
@@ -206,7 +206,7 @@ impl<C: Catalog> Recorded<C> {
             disks,
         });
         let name = crate::state_dir::RECORDS.to_owned();
-        Note { part: Part::Itself, name, image: None, text: Some(text) }
+        Note { part: Part::Itself, name, image: None, says: Some(says) }
     }
 
     /// A directory of the operator's says which datastore it is: the state directory may be lost.
@@ -216,9 +216,9 @@ impl<C: Catalog> Recorded<C> {
         if path.is_relative() {
             return None;
         }
-        let text = self.text(Contents { datastores: vec![record.clone()], ..Contents::default() });
+        let says = self.file(Contents { datastores: vec![record.clone()], ..Contents::default() });
         let name = datastore_record_name(&self.scribes.author().host);
-        let note = Note { part: Part::Itself, name, image: None, text: Some(text) };
+        let note = Note { part: Part::Itself, name, image: None, says: Some(says) };
         Some((path.clone(), note))
     }
 
@@ -357,7 +357,7 @@ impl<C: Catalog> Catalog for Recorded<C> {
         let own = self.datastore_note(name);
         self.held.datastores.remove(name);
         let mut notes = vec![(state_directory(), self.state_note())];
-        notes.extend(own.map(|(directory, note)| (directory, Note { text: None, ..note })));
+        notes.extend(own.map(|(directory, note)| (directory, Note { says: None, ..note })));
         self.note(notes);
         Ok(())
     }

@@ -197,7 +197,7 @@ fn work(shared: &Shared, author: &Author, directory: &Path) {
             (Work::Sweep, Ok(real)) => ("", sweep(&real, &author.host)),
             // Nothing is there that says something old.
             (Work::Sweep, Err(e)) if e.kind() == io::ErrorKind::NotFound => ("", Ok(())),
-            (Work::Note(Note { text: None, .. }), Err(e))
+            (Work::Note(Note { says: None, .. }), Err(e))
                 if e.kind() == io::ErrorKind::NotFound =>
             {
                 ("", Ok(()))

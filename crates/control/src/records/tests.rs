@@ -77,8 +77,12 @@ fn a_start_makes_good_what_a_killed_daemon_left() {
     assert_eq!(whole.contents.disks[0].name.as_str(), "a");
 }
 
-fn note(text: &str) -> Note {
-    Note::of_image(Part::Itself, "d.img".into(), Some(text.into()))
+fn file_of(host: &str) -> Box<RecordFile> {
+    Box::new(RecordFile { host: host.into(), contents: Contents::default() })
+}
+
+fn note(host: &str) -> Note {
+    Note::of_image(Part::Itself, "d.img".into(), Some(file_of(host)))
 }
 
 #[test]
@@ -93,9 +97,9 @@ fn what_another_host_has_is_that_hosts_to_describe() {
     note.carry_out(dir, "me").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");
     note.carry_out(dir, "OTHER").unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(&path).unwrap(), file_of("mine").to_text());
     // Without its image there is nothing to describe; what another host wrote stays all the same.
-    let theirs = RecordFile { host: "OTHER".into(), contents: Contents::default() }.to_text();
+    let theirs = file_of("OTHER").to_text();
     fs::write(&path, theirs).unwrap();
     fs::remove_file(dir.join("d.img")).unwrap();
     fs::remove_file(dir.join("d.img.lease")).unwrap();
@@ -117,7 +121,7 @@ fn a_planted_link_is_replaced_and_not_written_through() {
     std::os::unix::fs::symlink(&victim, dir.join(".d.img.record.new")).unwrap();
     note.carry_out(dir, "me").unwrap();
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-    assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(&path).unwrap(), file_of("mine").to_text());
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -126,7 +130,7 @@ fn records_of_removed_disks_are_not_written_through_a_link() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(elsewhere.path().join("d@1.img"), "x").unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), dir.path().join(".removed")).unwrap();
-    let note = Note::of_image(Part::Removed, "d@1.img".into(), Some("mine".into()));
+    let note = Note::of_image(Part::Removed, "d@1.img".into(), Some(file_of("mine")));
     note.carry_out(dir.path(), "me").unwrap_err();
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
 }
