@@ -1,10 +1,31 @@
 //! What the daemon tells as events: what it does by itself, and what lasts.
 
 use crate::event_log::EventLog;
-use crate::{Control, Service};
+use crate::{Control, Model, Service};
 use headgate_events::{Condition, ConditionKind, Entry, Stream, Subject};
 use headgate_model::Name;
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
+
+/// Datastores and disks that are not in service. O(disks).
+fn of_model(model: &Model) -> Vec<Condition> {
+    let mut found = Vec::new();
+    for (name, entry) in &model.datastores {
+        if let Service::Failed(why) = &entry.service {
+            let (kind, why) = (ConditionKind::Failed, Some(why.clone()));
+            found.push(Condition::of_datastore(kind, name.as_str(), why));
+        }
+    }
+    for (name, entry) in &model.disks {
+        let (kind, why) = match &entry.service {
+            Service::Serving | Service::Starting | Service::Creating => continue,
+            Service::Failed(why) => (ConditionKind::Failed, why),
+            Service::Stopped(why) | Service::Evicted(why) => (ConditionKind::Stopped, why),
+        };
+        found.push(Condition::of_disk(kind, name.as_str(), Some(why.clone())));
+    }
+    found
+}
 
 impl Control {
     /// The log of events.
@@ -29,24 +50,11 @@ impl Control {
 
     /// What is not as it should be now, but for what [`crate::DiskConditions`] finds in samples.
     pub fn conditions(&self) -> Vec<Condition> {
-        let mut found = Vec::new();
-        let datastores: Vec<Name> = {
+        let (mut found, datastores): (_, Vec<Name>) = {
+            let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
             let model = self.model();
-            for (name, entry) in &model.datastores {
-                if let Service::Failed(why) = &entry.service {
-                    let (kind, why) = (ConditionKind::Failed, Some(why.clone()));
-                    found.push(Condition::of_datastore(kind, name.as_str(), why));
-                }
-            }
-            for (name, entry) in &model.disks {
-                let (kind, why) = match &entry.service {
-                    Service::Serving | Service::Starting | Service::Creating => continue,
-                    Service::Failed(why) => (ConditionKind::Failed, why),
-                    Service::Stopped(why) | Service::Evicted(why) => (ConditionKind::Stopped, why),
-                };
-                found.push(Condition::of_disk(kind, name.as_str(), Some(why.clone())));
-            }
-            model.datastores.keys().cloned().collect()
+            let found = wrong.at(self.changes(), || of_model(&model)).clone();
+            (found, model.datastores.keys().cloned().collect())
         };
         for name in &datastores {
             if let Some(hang) = self.hang(name) {

@@ -29,6 +29,7 @@ mod copying;
 mod crash;
 mod creation;
 mod datastores;
+mod derived;
 mod disk_conditions;
 mod disks;
 mod emptied;
@@ -72,6 +73,8 @@ mod reports;
 mod resize;
 #[cfg(test)]
 mod resize_tests;
+#[cfg(test)]
+mod rest_tests;
 mod reviews;
 mod revival;
 mod roots;
@@ -100,6 +103,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod thing;
+mod to_tend;
 mod trouble;
 mod views;
 mod vms;
@@ -113,6 +117,7 @@ mod workers;
 #[cfg(test)]
 mod writes_tests;
 
+pub use balance::CARRY;
 pub use disk_conditions::DiskConditions;
 pub use error::{ControlError, ErrorKind};
 pub use foreign::{Elsewhere, Foreign, ForeignDisk};
@@ -125,19 +130,19 @@ pub use state_dir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 pub use workers::Hang;
 use workers::{Ticket, Workers};
 
+use crate::derived::{Changing, Derived};
 use crate::event_log::EventLog;
-use crate::leases::Leases;
+use crate::leases::{Bell, Leases};
 use crate::windows::Windows;
 use headgate_access::Access;
 use headgate_catalog::Catalog;
 use headgate_cluster::Identity;
+use headgate_events::Condition;
 use headgate_history::Samples;
 use headgate_model::{Backend, DataPlane, Name};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 /// Knobs of the control side.
@@ -231,6 +236,10 @@ pub struct Control {
     groups_given: Mutex<tenants::given::Given>,
     /// How often the model was changed: who waits for a change looks here.
     changes: AtomicU64,
+    /// What is wrong by the model.
+    wrong: Mutex<Derived<Vec<Condition>>>,
+    /// What is to be looked after by the model.
+    to_tend: Mutex<Derived<to_tend::ToTend>>,
 }
 
 impl Control {
@@ -292,9 +301,21 @@ impl Control {
         self.model.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn model_mut(&self) -> RwLockWriteGuard<'_, Model> {
+    fn model_mut(&self) -> Changing<'_> {
+        let model = self.model.write().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: what somebody derives of the model is of this count.
         self.changes.fetch_add(1, Ordering::Relaxed);
-        self.model.write().unwrap_or_else(PoisonError::into_inner)
+        Changing::new(model, self.bell())
+    }
+
+    /// Rung when the model was changed, or what is looked after besides.
+    pub fn bell(&self) -> &Bell {
+        self.leases.bell()
+    }
+
+    /// How often the model was changed. Who holds it knows how often it was when he read it.
+    fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 
     /// The directory that everything is in.

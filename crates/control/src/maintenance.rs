@@ -4,8 +4,9 @@
 //! daemon. Where its disks go is advice's to say, which keeps what must be together together; disks
 //! of what takes no part in advice are placed as new ones are.
 
-use crate::balance::request;
+use crate::balance::{CARRY, request};
 use crate::emptied::{Found, Leave};
+use crate::leases::Next;
 use crate::pools::{Images, Knowledge, Whole, by_class, contradiction, name};
 use crate::{Control, ControlError};
 use headgate_api::maintenance::{Leaving, Maintenance, MaintenanceState, MaintenanceWish};
@@ -15,7 +16,6 @@ use headgate_events::Entry;
 use headgate_model::{DiskRecord, EmptiedBy, MovePace, Name};
 use headgate_placement::{self as placement, Mobility, NewDisk, NoPlace, State};
 use serde_json::json;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -113,7 +113,7 @@ impl Control {
     }
 
     /// Has the next disk leave a datastore that is to be emptied, if none is on its way.
-    pub(crate) fn empty_datastores(&self) {
+    pub(crate) fn empty_datastores(&self) -> Next {
         let (wanted, is_leaving) = {
             let model = self.model();
             let wanted = model.datastores.values().filter(|entry| {
@@ -128,14 +128,14 @@ impl Control {
             (wanted, is_leaving)
         };
         self.emptied().0.retain(|datastore, _| wanted.contains(datastore));
-        if is_leaving {
-            return;
+        if wanted.is_empty() {
+            return Next::WhenRung;
         }
-        for datastore in &wanted {
-            if self.empty(datastore) == Leave::Begun {
-                return;
-            }
+        if !is_leaving {
+            // One at a time.
+            let _ = wanted.iter().any(|datastore| self.empty(datastore) == Leave::Begun);
         }
+        Next::After(CARRY)
     }
 
     /// Has the next disk leave, if it is time.
@@ -174,10 +174,6 @@ impl Control {
             (known.looked, known.found) = (looked, Some(found));
         }
         begun
-    }
-
-    fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Relaxed)
     }
 
     /// Has the first disk leave that can. Those that cannot are stuck.

@@ -6,16 +6,19 @@ use super::hangs::Facts;
 use super::images::{self, Recovery};
 use super::state::Ground;
 use super::stripe_leases::stripe_of;
+use super::to_tend::ToTend;
 use super::workers::Ticket;
 use super::{Control, ControlError, DiskEntry, Service};
-use crate::leases::{Eviction, LeaseLocation};
+use crate::leases::{Eviction, LOOK, LeaseLocation, Next};
 use headgate_api::types::Force;
 use headgate_cluster::lease::LeaseError;
 use headgate_model::{Backend, DatastoreRecord, DiskRecord, DiskState, Name};
 use headgate_units::Bytes;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::PoisonError;
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -52,35 +55,35 @@ pub(super) fn ground(control: &Control, backend: &Backend) -> Option<Ground> {
 }
 
 impl Control {
-    /// Looks after what does not serve and should: to be called every second. Waits for nobody.
-    pub fn tend(&self) {
+    /// Looks after what does not serve and should. Waits for nobody. Returns when to call it again.
+    pub fn tend(&self) -> Next {
         self.resume();
         self.revive();
         self.settle_moves();
         self.probe();
+        match self.to_tend(ToTend::is_nothing) && !self.leases.wants_any() {
+            true => Next::WhenRung,
+            false => Next::After(LOOK),
+        }
+    }
+
+    /// Asks what is to be looked after by the model. O(1) while that is not changed.
+    fn to_tend<T>(&self, ask: impl FnOnce(&ToTend) -> T) -> T {
+        let mut to_tend = self.to_tend.lock().unwrap_or_else(PoisonError::into_inner);
+        let model = self.model();
+        ask(to_tend.at(self.changes(), || ToTend::of(&model, |backend| self.directory(backend))))
     }
 
     /// Has workers try again what could not be opened, where that is due.
     pub(super) fn revive(&self) {
         let now = Instant::now();
-        let due: Vec<Name> = {
-            let (model, hangs) = (self.model(), self.hangs());
-            // One look at each disk, however many datastores there are.
-            let waiting: Vec<&DiskRecord> = model
-                .disks
-                .values()
-                .filter(|disk| disk.service.is_tried_again())
-                .map(|disk| &disk.record)
-                .collect();
-            let is_due = |name: &&Name| match &model.datastores[*name].service {
-                Service::Serving => waiting
-                    .iter()
-                    .filter(|disk| disk.datastore == **name)
-                    .any(|disk| hangs.is_due(now, name, Some(&disk.name))),
-                _ => hangs.is_due(now, name, None),
-            };
-            model.datastores.keys().filter(is_due).cloned().collect()
-        };
+        let due: BTreeSet<Name> = self.to_tend(|to_tend| {
+            let hangs = self.hangs();
+            let stores = to_tend.unserved.iter().filter(|store| hangs.is_due(now, store, None));
+            let disks = to_tend.waiting.iter();
+            let disks = disks.filter(|(store, disk)| hangs.is_due(now, store, Some(disk)));
+            stores.chain(disks.map(|(store, _)| store)).cloned().collect()
+        });
         for name in due {
             if !self.workers.is_idle(&name) {
                 continue;
@@ -108,19 +111,14 @@ impl Control {
         });
     }
 
-    /// Asks file systems now and then, so that one that hangs is known before it is needed.
+    /// Asks file systems now and then, so that one that hangs is known before it is needed. Those
+    /// that no disk is on are asked for their space alone, which is less often.
     fn probe(&self) {
-        let stores: Vec<DatastoreRecord> = {
-            let model = self.model();
-            let serving = model.datastores.values().filter(|d| d.service == Service::Serving);
-            serving.map(|d| d.record.clone()).collect()
-        };
-        for record in stores {
-            let Some(directory) = self.directory(&record.backend) else { continue };
-            if !self.workers.is_idle(&record.name) {
+        for (datastore, directory) in self.to_tend(|to_tend| to_tend.in_use.clone()) {
+            if !self.workers.is_idle(&datastore) {
                 continue;
             }
-            let _ = self.workers.start(&record.name, "asking its file system", move |_| {
+            let _ = self.workers.start(&datastore, "asking its file system", move |_| {
                 // An error is an answer; who needs the space asks again, and tells.
                 let _ = images::space(&directory);
             });

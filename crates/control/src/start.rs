@@ -99,6 +99,8 @@ impl Control {
             model: RwLock::new(model),
             groups_given: Mutex::default(),
             changes: Default::default(),
+            wrong: Default::default(),
+            to_tend: Default::default(),
         });
         // Before any disk is opened.
         control.load_kept();

@@ -2,7 +2,7 @@
 //! servers that know leases refuse the connections of others (`docs/nbd-counters.md`).
 
 use super::{Control, ControlError, remote};
-use crate::leases::{Eviction, Leases};
+use crate::leases::{Eviction, LOOK, Leases, Next};
 use crate::state::{DatastoreEntry, Service};
 use headgate_api::leases::{Lease, LeaseHolder, LeasePlace};
 use headgate_api::types::Force;
@@ -146,15 +146,15 @@ impl Control {
     }
 
     /// Stops the striped disks that another host holds by now: their clients know nothing of what
-    /// it wrote.
-    pub(super) fn stop_striped_evicted(&self) {
+    /// it wrote. Returns when to look again.
+    pub(super) fn stop_striped_evicted(&self) -> Next {
         let striped: Vec<Name> = {
             let model = self.model();
             // Most hosts have none, and many disks to look at each second.
             let may_have =
                 |store: &DatastoreEntry| matches!(store.record.backend, Backend::Stripe { .. });
             if !model.datastores.values().any(may_have) {
-                return;
+                return Next::WhenRung;
             }
             let served = |entry: &&crate::DiskEntry| entry.service == Service::Serving;
             let striped = model.disks.values().filter(served);
@@ -164,10 +164,11 @@ impl Control {
                 .map(|r| r.name.clone())
                 .collect()
         };
+        let again = Next::After(LOOK);
         if striped.is_empty() {
-            return;
+            return again;
         }
-        let Ok(live) = self.live() else { return };
+        let Ok(live) = self.live() else { return again };
         let evicted = |disk: Name| {
             let connection = live.get(&disk)?.remote.as_ref()?;
             (connection.state == ConnectionState::Evicted).then(|| {
@@ -178,6 +179,7 @@ impl Control {
             })
         };
         self.stop_at_once(striped.into_iter().filter_map(evicted).collect());
+        again
     }
 
     /// What `disk show` says of the lease on a striped disk's labels.

@@ -6,7 +6,7 @@ use super::workers::Ticket;
 use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, images, meaningless,
 };
-use crate::leases::{Before, Eviction, LeaseLocation, Leases};
+use crate::leases::{Before, Eviction, LeaseLocation, Leases, Next};
 use crate::meaningless::{Etcd, Taken};
 use crate::new_disk::NewDisk;
 use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeaseHolder, LeasePlace};
@@ -170,9 +170,11 @@ impl Control {
     ///
     /// Each directory is looked at by a thread of its own, and waited for by nobody: one whose file
     /// system hangs is not looked at again before it answers.
-    pub fn look_at_leases(&self) {
+    ///
+    /// Returns when to call it again.
+    pub fn look_at_leases(&self) -> Next {
         self.look_at_devices();
-        self.stop_striped_evicted();
+        let striped = self.stop_striped_evicted();
         for directory in self.leases.directories() {
             let Some(turn) = self.leases.turn(&directory) else { continue };
             let me = self.me.clone();
@@ -186,6 +188,10 @@ impl Control {
             if let Err(e) = started {
                 warn!(error = %e, "leases cannot be looked at: no thread");
             }
+        }
+        match self.leases.next_look() {
+            Next::WhenRung => striped,
+            next => next,
         }
     }
 
@@ -202,7 +208,7 @@ impl Control {
 
     /// Stops disks whose leases in etcd are in doubt, or whose devices are another's. Returns when
     /// to call it again.
-    pub fn keep_terms(&self) -> Duration {
+    pub fn keep_terms(&self) -> Next {
         let reason = "its lease in etcd could not be renewed in time, or is another's".to_owned();
         self.stop_evicted();
         for disk in self.leases.copies_in_doubt() {

@@ -2,7 +2,9 @@
 
 use super::window_views::{change_text, patched_window};
 use super::{Control, ControlError};
+use crate::balance::CARRY;
 use crate::clock;
+use crate::leases::Next;
 use crate::windows::{Followed, Meeting, Setup};
 use headgate_api::windows::WindowPatch;
 use headgate_events::Entry;
@@ -91,7 +93,8 @@ impl Control {
 
     /// Writes down where thresholds that follow the storage have got to, and tells it. What a crash
     /// loses is a step at most.
-    pub(super) fn keep_thresholds(&self) {
+    /// Returns when to look again.
+    pub(super) fn keep_thresholds(&self) -> Next {
         let names: Vec<Name> = {
             let model = self.model();
             let follow = model.datastores.values().map(|entry| &entry.record);
@@ -103,6 +106,7 @@ impl Control {
                 tracing::warn!(datastore = %name, %error, "the threshold that it follows is not kept");
             }
         }
+        if names.is_empty() { Next::WhenRung } else { Next::After(CARRY) }
     }
 
     fn keep_threshold(&self, name: &Name) -> Result<(), ControlError> {

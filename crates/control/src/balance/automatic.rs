@@ -1,7 +1,8 @@
 //! Moves without an operator.
 
-use super::state::{Advised, Run};
+use super::state::{Advised, CARRY, Run};
 use crate::configuration::Thing;
+use crate::leases::Next;
 use crate::preconditions::in_earnest;
 use crate::{Control, ControlError};
 use headgate_api::balance::{AutomaticPatch, BalanceBy};
@@ -70,6 +71,8 @@ impl Control {
     pub(crate) fn forget_what_was_asked(&self) {
         let mut balancer = self.balancer();
         (balancer.asked, balancer.waiting) = (None, 0);
+        drop(balancer);
+        self.bell().ring();
     }
 
     /// How many advised moves wait for an operator; 0 where the rules do not ask.
@@ -95,14 +98,23 @@ impl Control {
         waiting.into_iter().chain(stopped).collect()
     }
 
-    /// Does what the rules say, if it is time.
-    pub(super) fn act_by_rules(&self) {
+    /// Does what the rules say, if it is time. Returns when that may be again: rules and runs that
+    /// begin and end ring.
+    pub(super) fn act_by_rules(&self) -> Next {
         let automatic = self.rules().automatic;
-        if automatic.mode == Mode::Off || automatic.stopped.is_some() || !self.is_time_to_ask() {
-            return;
+        if automatic.mode == Mode::Off || automatic.stopped.is_some() {
+            return Next::WhenRung;
         }
+        if self.is_time_to_ask() {
+            self.ask_and_act(&automatic);
+        }
+        let asked = self.balancer().asked;
+        Next::After(asked.map_or(CARRY, |at| PERIOD.saturating_sub(at.elapsed()).max(CARRY)))
+    }
+
+    fn ask_and_act(&self, automatic: &Automatic) {
         match self.advice(Lookback::default()) {
-            Ok(report) => self.act_on(&automatic, &report),
+            Ok(report) => self.act_on(automatic, &report),
             Err(e) => warn!(error = %e, "no advice for automatic moves"),
         }
     }

@@ -14,4 +14,5 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use state::CARRY;
 pub(crate) use state::{Balancer, request};

@@ -1,6 +1,7 @@
 //! Carries advice out, move by move.
 
-use super::state::{Advised, Balancer, Run, ours, request};
+use super::state::{Advised, Balancer, CARRY, Run, ours, request};
+use crate::leases::Next;
 use crate::{Control, ControlError, clock};
 use headgate_api::balance::{Balance, BalanceBy, BalanceCreate};
 use headgate_events::{Entry, Outcome, Who};
@@ -13,7 +14,7 @@ use std::time::Instant;
 use tracing::{info, warn};
 
 /// A move whose turn it is.
-struct Next {
+struct Turn {
     at: usize,
     by: BalanceBy,
     leg: Leg,
@@ -32,12 +33,23 @@ fn goes_on_already() -> ControlError {
 impl Control {
     /// Begins what is to begin of advice, of rules and of maintenance, and keeps the thresholds
     /// that follow the storage. To be called again and again, by one thread; it may wait for
-    /// storage.
-    pub fn carry_out(&self) {
+    /// storage. Returns when to call it again.
+    pub fn carry_out(&self) -> Next {
         self.carry_on();
-        self.empty_datastores();
-        self.act_by_rules();
-        self.keep_thresholds();
+        let emptied = self.empty_datastores();
+        let asked = self.act_by_rules();
+        let followed = self.keep_thresholds();
+        match [self.next_of_run(), emptied, followed].contains(&Next::After(CARRY)) {
+            true => Next::After(CARRY),
+            false => asked,
+        }
+    }
+
+    fn next_of_run(&self) -> Next {
+        match self.balancer().run.as_ref().is_some_and(Run::goes_on) {
+            true => Next::After(CARRY),
+            false => Next::WhenRung,
+        }
     }
 
     /// How far advice is carried out, and what would be done now.
@@ -104,6 +116,8 @@ impl Control {
         let (began, sequence) = (clock::seconds_since_1970(), Sequence::new(legs, limits, hours));
         balancer.run = Some(Run { by, began, ended: None, moves, sequence, pace });
         balancer.waiting = 0;
+        drop(balancer);
+        self.bell().ring();
         Ok(())
     }
 
@@ -143,7 +157,7 @@ impl Control {
         }
     }
 
-    fn next_leg(&self) -> Option<Next> {
+    fn next_leg(&self) -> Option<Turn> {
         // Before what is asked here is locked: both ask the data path.
         let (moves, under_way) = (self.moves(), self.routes());
         let rules = self.rules().automatic;
@@ -160,12 +174,12 @@ impl Control {
         let at = next?;
         let decided: Vec<Leg> = run.sequence.with(at).into_iter().cloned().collect();
         let (leg, by, pace) = (decided.first()?.clone(), run.by, run.pace);
-        Some(Next { at, by, leg, decided, pace })
+        Some(Turn { at, by, leg, decided, pace })
     }
 
     /// Begins a move if it still stands.
-    fn begin_leg(&self, next: &Next) {
-        let Next { at, by, leg, pace, .. } = next;
+    fn begin_leg(&self, next: &Turn) {
+        let Turn { at, by, leg, pace, .. } = next;
         let (disk, by) = (&leg.disk, by.as_str());
         let decided: Vec<&Leg> = next.decided.iter().collect();
         let stands = self.check_leg(&self.pool_now(), &decided);
@@ -192,7 +206,7 @@ impl Control {
 
     /// Notes that a move begins, or why it does not. False: somebody has stopped it meanwhile, or
     /// it does not stand.
-    fn take_leg(&self, next: &Next, stands: Result<(), String>) -> bool {
+    fn take_leg(&self, next: &Turn, stands: Result<(), String>) -> bool {
         let mut balancer = self.balancer();
         let Some(run) = balancer.going() else { return false };
         let is_ours = |(leg, fate): &(Leg, Fate)| *leg == next.leg && *fate == Fate::Waiting;

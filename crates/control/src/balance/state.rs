@@ -7,8 +7,11 @@ use headgate_api::types::Force;
 use headgate_model::{MovePace, Name};
 use headgate_placement::{self as placement, Fate, Leg, Sequence};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracing::info;
+
+/// How often one looks which move is next.
+pub const CARRY: Duration = Duration::from_millis(500);
 
 /// What is carried out, and what the rules are waiting for.
 #[derive(Debug, Default)]

@@ -48,6 +48,7 @@ impl Leases {
             Some(former) => Ok(Beside::Foreign(former)),
             None => {
                 locked(&self.beside).insert(disk.clone(), held);
+                self.bell.ring();
                 Ok(Beside::Own)
             }
         }

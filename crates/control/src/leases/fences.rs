@@ -1,6 +1,7 @@
 //! Block devices that are reserved for this host, by persistent reservations
 //! (`docs/decisions/0077-persistent-reservations.md`).
 
+use super::bell::Bell;
 use super::lock::locked;
 use headgate_cluster::Identity;
 use headgate_cluster::fence::{
@@ -100,6 +101,8 @@ pub(crate) struct Fences {
     known: Mutex<BTreeMap<(Name, DeviceOf), Known>>,
     /// By datastore.
     probed: Mutex<BTreeMap<Name, Probed>>,
+    /// Rung when there is another device to look after.
+    bell: Bell,
 }
 
 /// How a disk's device is to be reserved.
@@ -131,8 +134,13 @@ fn loss(to: Option<Reservation>) -> String {
 }
 
 impl Fences {
-    pub(crate) fn new(own: Identity) -> Fences {
-        Fences { own, known: Mutex::default(), probed: Mutex::default() }
+    pub(crate) fn new(own: Identity, bell: Bell) -> Fences {
+        Fences { own, known: Mutex::default(), probed: Mutex::default(), bell }
+    }
+
+    /// Whether a device is reserved, or was and is not given back yet.
+    pub(super) fn has_holds(&self) -> bool {
+        locked(&self.known).values().any(|known| known.hold.is_some())
     }
 
     /// Asks a device whether it can be reserved. Blocks.
@@ -304,6 +312,7 @@ impl Fences {
 
     fn note(&self, disk: &Name, part: DeviceOf, state: FenceState, hold: Option<Hold>) {
         locked(&self.known).insert((disk.clone(), part), Known { state, hold });
+        self.bell.ring();
     }
 }
 

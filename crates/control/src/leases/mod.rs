@@ -5,12 +5,14 @@
 //! etcd, if the daemon uses etcd. Emulated storage needs no lease: only this daemon reaches it. A
 //! block device is reserved for this host besides, where it can be.
 
+mod bell;
 mod beside;
 mod fences;
 mod keeper;
 mod lock;
 mod ticker;
 
+pub use bell::{Bell, Next};
 pub(crate) use fences::{DeviceOf, DiskFence, FenceState, Fences, Look, Probed};
 pub use keeper::{Keeper, KeeperError};
 pub use ticker::Ticker;
@@ -32,6 +34,9 @@ use tracing::{info, warn};
 
 /// How often leases in files are checked.
 pub const LOOK: Duration = Duration::from_secs(1);
+
+/// How often terms and refusals are checked.
+pub const TERMS: Duration = Duration::from_millis(200);
 
 /// Two checks: the longest that a host takes to notice that it lost a lease.
 const GRACE: Nanos = Nanos::from_secs(2);
@@ -136,13 +141,16 @@ pub struct Leases {
     others: Mutex<BTreeMap<Name, Holder>>,
     lost: AtomicU64,
     fences: Arc<Fences>,
+    /// Rung when there is more to look after.
+    bell: Bell,
 }
 
 impl Leases {
     /// Nothing is held yet. Leases in etcd need a keeper.
     pub fn new(own: Identity, keeper: Option<Keeper>) -> Leases {
+        let bell = Bell::default();
         Leases {
-            fences: Arc::new(Fences::new(own.clone())),
+            fences: Arc::new(Fences::new(own.clone(), bell.clone())),
             own,
             keeper,
             files: Mutex::default(),
@@ -153,12 +161,18 @@ impl Leases {
             wanted: Mutex::default(),
             others: Mutex::default(),
             lost: AtomicU64::new(0),
+            bell,
         }
     }
 
     /// This host.
     pub(crate) fn own(&self) -> &Identity {
         &self.own
+    }
+
+    /// Rung when a lease is held or wanted that was not, and by those who share the bell.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     pub(crate) fn has_etcd(&self) -> bool {
@@ -195,6 +209,7 @@ impl Leases {
             }
             Err(LeaseError::Etcd(_)) => {
                 locked(&self.wanted).insert(disk.clone());
+                self.bell.ring();
             }
             Err(_) => {}
         }
@@ -212,6 +227,7 @@ impl Leases {
             warn!(%disk, %former, "taken over from a host that did not give it back");
         }
         locked(&self.files).insert(disk.clone(), held);
+        self.bell.ring();
         Ok(())
     }
 
@@ -395,7 +411,10 @@ impl Leases {
                 self.count_loss(disk, None);
             }
         }
-        locked(&self.wanted).extend(stop.iter().cloned());
+        if !stop.is_empty() {
+            locked(&self.wanted).extend(stop.iter().cloned());
+            self.bell.ring();
+        }
         stop
     }
 
@@ -428,11 +447,30 @@ impl Leases {
         Some(self.keeper.as_ref()?.term(name, *token).unwrap_or_default())
     }
 
-    /// When to check for disks [in doubt](Leases::in_doubt) again.
-    pub(crate) fn next_doubt(&self) -> Duration {
+    /// When to check for disks [in doubt](Leases::in_doubt), and for devices that refused requests,
+    /// again. Where there are neither leases with terms nor reserved devices, none can be.
+    pub(crate) fn next_doubt(&self) -> Next {
+        if self.keeper.is_none() && !self.fences.has_holds() {
+            return Next::WhenRung;
+        }
         let until = self.keeper.as_ref().and_then(Keeper::serves_until);
         let left = until.map(|until| Duration::from_nanos(until.since(keeper::now()).0));
-        left.map_or(LOOK / 5, |left| left.clamp(Duration::from_millis(20), LOOK / 5))
+        let after = left.map_or(TERMS, |left| left.clamp(Duration::from_millis(20), TERMS));
+        Next::After(after)
+    }
+
+    /// Whether files or devices are to be looked at every now and then.
+    pub(crate) fn next_look(&self) -> Next {
+        let has_files = !locked(&self.files).is_empty() || !locked(&self.beside).is_empty();
+        match has_files || self.fences.has_holds() {
+            true => Next::After(LOOK),
+            false => Next::WhenRung,
+        }
+    }
+
+    /// Whether a disk is to be served again as soon as its lease lets it.
+    pub(crate) fn wants_any(&self) -> bool {
+        !locked(&self.wanted).is_empty()
     }
 
     /// Disks that stopped because their leases were in doubt, and may be tried again: the lease is

@@ -13,6 +13,7 @@ use file::{Note, Part, datastore_record_name};
 pub(crate) use file::{datastore_records, read_record, record_path, write_atomically};
 use scribe::{Author, Scribes};
 
+use crate::leases::Bell;
 use crate::{Roots, StateDir};
 use headgate_catalog::{
     Catalog, CatalogError, Contents, DiskChange, PolicyChange, RecordFile, RemovedChange,
@@ -34,12 +35,25 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often the catalog was changed since the daemon began.
 #[derive(Clone, Debug, Default)]
-pub struct CatalogChanges(Arc<AtomicU64>);
+pub struct CatalogChanges {
+    count: Arc<AtomicU64>,
+    bell: Bell,
+}
 
 impl CatalogChanges {
     /// The number of changes.
     pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Rung at each of them.
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    fn add_one(&self) {
+        self.count.fetch_add(1, Ordering::Release);
+        self.bell.ring();
     }
 }
 
@@ -224,7 +238,7 @@ impl<C: Catalog> Recorded<C> {
 
     /// Has notes written. Waits for nothing: the catalog is locked.
     fn note(&mut self, notes: Vec<(PathBuf, Note)>) {
-        self.changes.0.fetch_add(1, Ordering::Release);
+        self.changes.add_one();
         for (directory, note) in notes {
             self.scribes.with(directory, |scribe| scribe.add(note));
         }

@@ -2,7 +2,7 @@
 
 use headgate_catalog::{Copies, SqliteCatalog};
 use headgate_cluster::Identity;
-use headgate_control::leases::Ticker;
+use headgate_control::leases::{Next, Ticker};
 use headgate_control::mend::{MendError, check_before_start};
 use headgate_control::records::{CatalogChanges, Recorded};
 use headgate_control::{Roots, StateDir};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
-/// How often one looks whether the catalog was changed.
+/// How often one looks whether the changes of the catalog have paused.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// After a copy that failed one waits so long.
@@ -61,21 +61,25 @@ impl Copier {
     }
 
     pub(super) fn start(self) -> io::Result<Copying> {
+        let bell = self.changes.bell().clone();
         let copier = Arc::new(Mutex::new(self));
         let shared = copier.clone();
-        let thread = Ticker::start("headgate-copies", move || {
-            shared.lock().unwrap_or_else(PoisonError::into_inner).look();
-            LOOK
+        let thread = Ticker::start_with("headgate-copies", &bell, LOOK, move || {
+            shared.lock().unwrap_or_else(PoisonError::into_inner).look()
         })?;
         Ok(Copying { thread, copier })
     }
 
-    /// Makes a copy once the changes have paused.
-    fn look(&mut self) {
+    /// Makes a copy once the changes have paused. Answers when to look again.
+    fn look(&mut self) -> Next {
         let count = self.changes.count();
         let paused = std::mem::replace(&mut self.seen, count) == count;
         if paused && self.not_before.is_none_or(|not_before| Instant::now() >= not_before) {
             self.copy();
+        }
+        match self.copied == Some(count) {
+            true => Next::WhenRung,
+            false => Next::After(LOOK),
         }
     }
 

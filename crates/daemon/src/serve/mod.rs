@@ -42,11 +42,13 @@ use headgate_access::{Access, NameError};
 use headgate_catalog::CatalogError;
 use headgate_cluster::{Identity, IdentityError, Origin, Servers, ServersError};
 use headgate_control::event_log::{EventLog, EventLogError};
-use headgate_control::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
+use headgate_control::leases::{Keeper, KeeperError, LOOK, Leases, Next, TERMS, Ticker};
 use headgate_control::mend::MendError;
 use headgate_control::volumes;
 use headgate_control::windows::{Myself, Windows};
-use headgate_control::{Control, ControlError, Options, Parts, Roots, StateDir, StateDirError};
+use headgate_control::{
+    CARRY, Control, ControlError, Options, Parts, Roots, StateDir, StateDirError,
+};
 use headgate_events::Entry;
 use headgate_frontends::nbd::server::ServerConfig;
 use headgate_history::{Samples, SamplesError};
@@ -66,9 +68,6 @@ use tracing::{info, warn};
 
 /// Length in seconds of the intervals that placement learns from.
 const SAMPLE_SECONDS: u8 = 5;
-
-/// How often one looks which move is next.
-const CARRY: Duration = Duration::from_millis(500);
 
 /// Arguments of `headgate serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -498,10 +497,9 @@ fn options(args: &ServeArgs, config: &Config, socket_access: Access, roots: Root
 fn keepers(control: &Arc<Control>) -> io::Result<(Ticker, Ticker)> {
     let purger = keep::start(control.clone())?;
     let control = control.clone();
-    let balancer = Ticker::start("headgate-balance", move || {
-        control.carry_out();
-        CARRY
-    })?;
+    let bell = control.bell().clone();
+    let balancer =
+        Ticker::start_with("headgate-balance", &bell, CARRY, move || control.carry_out())?;
     Ok((purger, balancer))
 }
 
@@ -526,16 +524,13 @@ struct LeaseThreads {
 impl LeaseThreads {
     fn start(control: &Arc<Control>) -> io::Result<LeaseThreads> {
         let [files, terms, resume] = [(); 3].map(|()| control.clone());
+        let start = |name, pause, turn: Box<dyn FnMut() -> Next + Send>| {
+            Ticker::start_with(name, control.bell(), pause, turn)
+        };
         Ok(LeaseThreads {
-            looks: Ticker::start("headgate-leases", move || {
-                files.look_at_leases();
-                LOOK
-            })?,
-            terms: Ticker::start("headgate-terms", move || terms.keep_terms())?,
-            resume: Ticker::start("headgate-resume", move || {
-                resume.tend();
-                LOOK
-            })?,
+            looks: start("headgate-leases", LOOK, Box::new(move || files.look_at_leases()))?,
+            terms: start("headgate-terms", TERMS, Box::new(move || terms.keep_terms()))?,
+            resume: start("headgate-resume", LOOK, Box::new(move || resume.tend()))?,
         })
     }
 }
