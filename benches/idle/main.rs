@@ -4,7 +4,8 @@
 //! Of each number: processor time with nothing to do, memory, threads and descriptors. Up to
 //! `--attached` of the disks have a client, connected over NBD. `--rate` has each of these ask so
 //! often, and the first request after a time of idleness is measured beside the ones right after
-//! it, which have everything in the caches.
+//! it, which have everything in the caches. At the end all is told as a table, with what each disk
+//! adds from one number to the next.
 
 use anyhow::Context;
 use clap::Parser;
@@ -129,7 +130,67 @@ fn median(mut all: Vec<u64>) -> u64 {
     all.get(all.len() / 2).copied().unwrap_or(0)
 }
 
-fn measure(lab: &Lab, args: &Args, disks: usize) -> anyhow::Result<()> {
+/// What a number of disks costs.
+struct Row {
+    disks: usize,
+    attached: usize,
+    /// In per cent of a core.
+    idle: f64,
+    sleeps: f64,
+    look: Look,
+    /// In microseconds: the first request after idleness, and the next.
+    requests: [u64; 2],
+    /// Requests per second, and per cent of a core.
+    busy: Option<(f64, f64)>,
+}
+
+impl Row {
+    fn mib(&self) -> f64 {
+        self.look.resident_kib as f64 / 1024.0
+    }
+}
+
+/// Prints what was measured as a table in Markdown.
+fn print_table(rows: &[Row]) {
+    println!(
+        "\n| disks | with a client | idle, % of a core | sleeps/s | requests/s | with these, % | \
+         MiB | threads | descriptors | first request, next |\n|---|---|---|---|---|---|---|---|---|---|"
+    );
+    for row in rows {
+        let busy = row.busy.map(|(rate, all)| format!("{rate:.0} | {all:.2}"));
+        println!(
+            "| {} | {} | {:.3} | {:.1} | {} | {:.0} | {} | {} | {}, {} us |",
+            row.disks,
+            row.attached,
+            row.idle,
+            row.sleeps,
+            busy.unwrap_or_else(|| " | ".into()),
+            row.mib(),
+            row.look.times.len(),
+            row.look.descriptors,
+            row.requests[0],
+            row.requests[1]
+        );
+    }
+    for (few, many) in rows.iter().zip(rows.iter().skip(1)) {
+        let more = (many.disks - few.disks) as f64;
+        // A per cent of a core is 10 ms in a second.
+        let micros = |part: f64| part * 10_000.0 / more;
+        let busy = few.busy.zip(many.busy).map(|(few, many)| micros(many.1 - few.1));
+        println!(
+            "from {} to {}: {:.3} us a second idle, {} with requests, {:.1} KiB and {:.2} \
+             descriptors for each",
+            few.disks,
+            many.disks,
+            micros(many.idle - few.idle),
+            busy.map_or_else(|| "unknown".into(), |busy| format!("{busy:.1} us")),
+            (many.mib() - few.mib()) * 1024.0 / more,
+            (many.look.descriptors as f64 - few.look.descriptors as f64) / more
+        );
+    }
+}
+
+fn measure(lab: &Lab, args: &Args, disks: usize) -> anyhow::Result<Row> {
     let shards = args.shards.map(|n| format!("--shards={n}"));
     // A shard that polls takes time for that, and not for what it does.
     let mut words = vec!["--waiting=plain"];
@@ -165,7 +226,9 @@ fn measure(lab: &Lab, args: &Args, disks: usize) -> anyhow::Result<()> {
         first.push(timed(client, 0)?);
         second.push(timed(client, 0)?);
     }
-    println!("  first request {} us, the next {} us", median(first), median(second));
+    let requests = [first, second].map(median);
+    println!("  first request {} us, the next {} us", requests[0], requests[1]);
+    let mut row = Row { disks, attached, idle: all, sleeps, look: idle, requests, busy: None };
     if args.rate > 0 {
         let before = look(daemon.pid())?;
         let asked = ask(&mut clients, args.rate, before.at + length)?;
@@ -173,13 +236,20 @@ fn measure(lab: &Lab, args: &Args, disks: usize) -> anyhow::Result<()> {
         let (all, threads) = spent(&before, &after);
         let each = asked as f64 / (after.at - before.at).as_secs_f64();
         println!("  {each:.0} requests/s: {all:.3} % of a core ({threads:.3?})");
+        row.busy = Some((each, all));
     }
     drop(clients);
-    daemon.stop()
+    daemon.stop()?;
+    Ok(row)
 }
 
 fn main() {
     let args = Args::parse();
     raise_own_limit();
-    with_lab(&[], |lab| args.disks.iter().try_for_each(|disks| measure(lab, &args, *disks)));
+    with_lab(&[], |lab| {
+        let rows = args.disks.iter().map(|disks| measure(lab, &args, *disks));
+        let rows = rows.collect::<anyhow::Result<Vec<Row>>>()?;
+        print_table(&rows);
+        Ok(())
+    });
 }
