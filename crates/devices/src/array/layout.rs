@@ -117,6 +117,9 @@ impl Layout {
     /// One piece for each spindle that holds some of the range. A parity unit between two data
     /// units is passed over, at the cost of reading it. `pieces` comes empty.
     pub(super) fn pieces(&self, start: u64, end: u64, pieces: &mut Vec<Extent>) {
+        if let Some(piece) = self.only_piece(start, end) {
+            return pieces.push(piece);
+        }
         let mut add =
             |new: Extent| match pieces.iter_mut().find(|piece| piece.spindle == new.spindle) {
                 Some(piece) => {
@@ -142,6 +145,18 @@ impl Layout {
                 add(self.extent(self.data_spindle(row, index), row, within))
             });
         }
+    }
+
+    /// The piece of a range that lies within one stripe unit, as most do.
+    fn only_piece(&self, start: u64, end: u64) -> Option<Extent> {
+        let (row, from) = self.row.div_rem(start);
+        let (base, unit) = (start - from, self.unit.get());
+        let index = self.unit.div(from);
+        if end - base <= (index + 1) * unit {
+            let within = (from - index * unit, end - base - index * unit);
+            return (start < end).then(|| self.extent(self.data_spindle(row, index), row, within));
+        }
+        None
     }
 
     /// Writes a range that does not go through the cache. At most three plans: a part of a row,
