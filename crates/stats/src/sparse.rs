@@ -38,31 +38,43 @@ impl<K: Copy + Ord> Sparse<K> {
 
     /// Adds the counts of `other`. O(buckets of both).
     pub fn merge(&mut self, other: &Sparse<K>) {
-        *self = self.combine(other, self.0.len() + other.0.len(), u64::saturating_add);
+        if other.0.is_empty() {
+            return;
+        }
+        let mut all = Vec::with_capacity(self.0.len() + other.0.len());
+        let mut rest = &other.0[..];
+        for &(bucket, count) in &self.0 {
+            while let Some((&next, behind)) = rest.split_first().filter(|(next, _)| next.0 < bucket)
+            {
+                all.push(next);
+                rest = behind;
+            }
+            match rest.split_first() {
+                Some((next, behind)) if next.0 == bucket => {
+                    all.push((bucket, count.saturating_add(next.1)));
+                    rest = behind;
+                }
+                _ => all.push((bucket, count)),
+            }
+        }
+        all.extend_from_slice(rest);
+        self.0 = all;
     }
 
     /// What was counted since `earlier`, which is an earlier state of the same histogram. O(buckets
     /// of both).
     pub fn since(&self, earlier: &Sparse<K>) -> Sparse<K> {
-        self.combine(earlier, self.0.len(), u64::saturating_sub)
-    }
-
-    /// `most` buckets at most are left, as a rule.
-    fn combine(&self, other: &Sparse<K>, most: usize, with: impl Fn(u64, u64) -> u64) -> Sparse<K> {
-        let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
-        let merged = core::iter::from_fn(|| {
-            let bucket = match (left.peek(), right.peek()) {
-                (Some(&(l, _)), Some(&(r, _))) => l.min(r),
-                (Some(&(l, _)), None) => l,
-                (None, Some(&(r, _))) => r,
-                (None, None) => return None,
-            };
-            let mine = left.next_if(|&(l, _)| l == bucket).map_or(0, |(_, count)| count);
-            let theirs = right.next_if(|&(r, _)| r == bucket).map_or(0, |(_, count)| count);
-            Some((bucket, with(mine, theirs)))
-        });
-        let mut all = Vec::with_capacity(most);
-        all.extend(merged.filter(|&(_, count)| count > 0));
+        let mut all = Vec::with_capacity(self.0.len());
+        let mut rest = &earlier.0[..];
+        for &(bucket, count) in &self.0 {
+            let passed = rest.iter().take_while(|old| old.0 < bucket).count();
+            rest = &rest[passed..];
+            let before = rest.first().filter(|old| old.0 == bucket).map_or(0, |old| old.1);
+            let left = count.saturating_sub(before);
+            if left > 0 {
+                all.push((bucket, left));
+            }
+        }
         Sparse(all)
     }
 }
@@ -95,7 +107,14 @@ mod tests {
             let mut sum = a.clone();
             sum.merge(&b);
             prop_assert_eq!(sum.count(), a.count() + b.count());
-            prop_assert_eq!(sum.since(&b), a);
+            prop_assert_eq!(sum.since(&b), a.clone());
+            // Also of histograms that began anew.
+            let left = |&(bucket, count): &(i8, u64)| {
+                let before = b.iter().find(|old| old.0 == bucket).map_or(0, |old| old.1);
+                (bucket, count.saturating_sub(before))
+            };
+            let expected: Vec<_> = a.0.iter().map(left).filter(|one| one.1 > 0).collect();
+            prop_assert_eq!(a.since(&b).0, expected);
         }
 
         #[test]
