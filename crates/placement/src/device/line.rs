@@ -90,13 +90,50 @@ fn slope_of(points: &[(f64, f64)]) -> Option<f64> {
         slopes
             .extend(apart.map(|&(other_x, other_y)| ((other_y - y) / (other_x - x), other_x - x)));
     }
-    slopes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    clear_middle(&mut slopes).or_else(|| middle_of(&mut slopes))
+}
+
+/// A slope and its weight.
+type Weighed = (f64, f64);
+
+fn order(a: &Weighed, b: &Weighed) -> core::cmp::Ordering {
+    a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
+}
+
+/// The slope up to which half of the weight lies, by adding up from the least on.
+fn middle_of(slopes: &mut [Weighed]) -> Option<f64> {
+    slopes.sort_by(order);
     let half = slopes.iter().map(|&(_, weight)| weight).sum::<f64>() / 2.0;
     let mut below = 0.0;
     slopes.iter().find_map(|&(slope, weight)| {
         below += weight;
         (below >= half).then_some(slope)
     })
+}
+
+/// What [`middle_of`] finds, in O(n), where rounding cannot decide which one it is. Sums in another
+/// order differ by n rounding errors at most, so what is further from half than
+/// that is on the same side of it in any order.
+fn clear_middle(slopes: &mut [Weighed]) -> Option<f64> {
+    let sum = |part: &[Weighed]| part.iter().map(|&(_, weight)| weight).sum::<f64>();
+    let all = sum(slopes);
+    let (half, doubt) = (all / 2.0, all * f64::EPSILON * 4.0 * slopes.len() as f64);
+    let (mut rest, mut below) = (slopes, 0.0);
+    // All in front of the rest is lighter than half, and with the rest it is heavier.
+    while rest.len() > 1 {
+        let at = rest.len() / 2;
+        rest.select_nth_unstable_by(at, order);
+        let (left, right) = rest.split_at_mut(at);
+        let with_left = below + sum(left);
+        if with_left > half + doubt {
+            rest = left;
+        } else if with_left < half - doubt {
+            (rest, below) = (right, with_left);
+        } else {
+            return None;
+        }
+    }
+    rest.first().map(|&(slope, _)| slope)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -148,6 +185,25 @@ mod tests {
                 (line.slope - slope).abs() <= line.error
             });
             prop_assert!(covered.count() >= 14);
+        }
+    }
+
+    proptest! {
+        /// Also of weights that add up to half exactly, and of equal slopes.
+        #[test]
+        fn the_middle_is_found_without_sorting_all(
+            few in prop::collection::vec((0u8..6, 0u8..4), 0..40),
+            many in prop::collection::vec((-1e9f64..1e9, 1e-6f64..1e6), 0..300),
+        ) {
+            let few = few.into_iter().map(|(slope, weight)| (f64::from(slope), f64::from(weight)));
+            for mut slopes in [few.collect(), many] {
+                let found = clear_middle(&mut slopes);
+                let expected = middle_of(&mut slopes);
+                prop_assert!(found.is_none() || found == expected, "{found:?} {expected:?}");
+                if slopes.iter().any(|&(_, weight)| weight.fract() != 0.0) {
+                    prop_assert!(found.is_some(), "rounding is no matter");
+                }
+            }
         }
     }
 
