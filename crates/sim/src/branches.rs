@@ -2,14 +2,15 @@
 //!
 //! Variants of one experiment often differ in what happens late: which advice a pool takes, where
 //! a disk goes that comes after ten seconds. Until then their runs with one seed are the same run.
-//! That is simulated as a *trunk*; where setups part, it is doubled, and each goes on by itself.
-//! Outcomes are those of single runs, to the byte.
+//! That is simulated as a *trunk*; where setups part, it is doubled, and each decides by itself.
+//! Those that decide the same are one run again, with a [`Mind`] each, until the next decision; the
+//! others go on by themselves. Outcomes are those of single runs, to the byte.
 
 use crate::outcome::Outcome;
 use crate::progress::{Progress, RunError};
 use crate::scenario::{Balancing, Chooser, Pool, Scenario, Setup, Variant, Vm, WorkloadKind};
 use crate::workload::Traces;
-use crate::world::World;
+use crate::world::{Mind, World};
 use headgate_devices::ModelSpec;
 use headgate_placement::Rules;
 use headgate_units::Nanos;
@@ -81,6 +82,15 @@ impl Setup {
         let events = self.timeline.iter().map(|event| event.at).min().unwrap_or(Nanos::MAX);
         vm.start.unwrap_or(Nanos::MAX).min(events)
     }
+
+    /// The first instant from `since` on at which the pool may decide anything.
+    fn decides_from(&self, since: Nanos) -> Nanos {
+        let placed = self.vms.iter().filter(|vm| vm.disks.iter().any(|disk| disk.place.is_some()));
+        let starts = placed.filter_map(|vm| vm.start);
+        let advice = self.pool.iter().flat_map(|pool| pool.advice.iter().copied());
+        let all = starts.chain(self.timeline.iter().map(|event| event.at)).chain(advice);
+        all.filter(|&at| at >= since).min().unwrap_or(Nanos::MAX)
+    }
 }
 
 fn advice(pool: &Pool, number: usize) -> Nanos {
@@ -119,13 +129,85 @@ pub fn run_branches(
     let all = tree.variants.clone();
     let Some(&(first, variant)) = all.first() else { return };
     match World::new(variant, &branches[first].0.spans, seed, traces) {
-        Ok(world) => tree.grow(world, all),
+        Ok(world) => tree.grow(Bough::new(world, all), Nanos::ZERO),
         Err(why) => tree.end_all(&all, &why),
     }
 }
 
 /// A variant and the index of its branch.
 type Twig<'a> = (usize, &'a Variant);
+
+/// One run that is, so far, that of all of these but for the minds of their pools.
+struct Bough<'a> {
+    world: World<'a>,
+    /// Those with the run's own mind; nothing was decided yet that differs between them.
+    first: Vec<Twig<'a>>,
+    /// The others by their minds.
+    others: Vec<(Mind, Vec<Twig<'a>>)>,
+}
+
+/// The first instant at which they may differ.
+fn parts(one: &Twig<'_>, other: &Twig<'_>) -> Nanos {
+    one.1.setup.parts_from(&other.1.setup)
+}
+
+impl<'a> Bough<'a> {
+    fn new(world: World<'a>, first: Vec<Twig<'a>>) -> Bough<'a> {
+        Bough { world, first, others: Vec::new() }
+    }
+
+    fn twigs(&self) -> Vec<Twig<'a>> {
+        let others = self.others.iter().flat_map(|(_, twigs)| twigs);
+        self.first.iter().chain(others).copied().collect()
+    }
+
+    /// When, from `since` on, something may be decided that is not the same for all.
+    fn parts_from(&self, since: Nanos) -> Nanos {
+        let classes = self.others.iter().map(|(_, twigs)| twigs).chain([&self.first]);
+        let within = classes.filter_map(|class| {
+            let (first, rest) = class.split_first()?;
+            rest.iter().map(|twig| parts(first, twig)).min()
+        });
+        let between = match (self.others.is_empty(), self.first.first()) {
+            (false, Some((_, variant))) => variant.setup.decides_from(since),
+            _ => Nanos::MAX,
+        };
+        within.min().unwrap_or(Nanos::MAX).min(between)
+    }
+
+    /// The run once for each class of twigs of one mind that are alike, ready to go on as that; and
+    /// the twigs for which it cannot be doubled.
+    fn split(
+        self,
+        alike: impl Fn(&Twig<'a>, &Twig<'a>) -> bool,
+    ) -> (Vec<Bough<'a>>, Vec<Twig<'a>>) {
+        let Bough { world, first, others } = self;
+        let Some(own) = world.mind() else { return (Vec::new(), first) };
+        let mut classes: Vec<(Mind, Vec<Twig<'a>>)> = Vec::new();
+        for (mind, twigs) in [(own, first)].into_iter().chain(others) {
+            let begin = classes.len();
+            for twig in twigs {
+                let known = classes[begin..].iter_mut().map(|(_, class)| class);
+                match known.into_iter().find(|class| alike(&class[0], &twig)) {
+                    Some(class) => class.push(twig),
+                    None => classes.push((mind.clone(), vec![twig])),
+                }
+            }
+        }
+        let last = classes.pop();
+        let (mut boughs, mut lost) = (Vec::new(), Vec::new());
+        for (mind, twigs) in classes {
+            match world.fork(twigs[0].1) {
+                Some(fork) => boughs.push(Bough::new(fork.with(mind, twigs[0].1), twigs)),
+                None => lost.extend(twigs),
+            }
+        }
+        if let Some((mind, twigs)) = last {
+            boughs.push(Bough::new(world.with(mind, twigs[0].1), twigs));
+        }
+        (boughs, lost)
+    }
+}
 
 struct Tree<'a, 'c> {
     branches: &'c [Branch<'a>],
@@ -137,42 +219,44 @@ struct Tree<'a, 'c> {
 }
 
 impl<'a> Tree<'a, '_> {
-    /// Goes on with a run that is, so far, that of all of these.
-    fn grow(&mut self, mut world: World<'a>, twigs: Vec<Twig<'a>>) {
-        let Some(&(first, variant)) = twigs.first() else { return };
-        if twigs.len() == 1 {
-            let result = world.run(self.progress);
-            return self.end(first, result.map(|()| world));
+    /// Goes on with a run in which all before `since` was decided.
+    fn grow(&mut self, mut bough: Bough<'a>, since: Nanos) {
+        let Some(&(index, variant)) = bough.first.first() else { return };
+        if bough.first.len() == 1 && bough.others.is_empty() {
+            let result = bough.world.run(self.progress);
+            return self.end(index, result.map(|()| bough.world));
         }
-        let parts = |twig: &Twig<'a>, other: &Twig<'a>| twig.1.setup.parts_from(&other.1.setup);
-        let until = twigs[1..].iter().map(|twig| parts(&twigs[0], twig)).min();
-        let until = until.unwrap_or(Nanos::MAX).min(variant.setup.duration);
-        if let Err(why) = world.run_before(until, self.progress) {
-            return self.end_all(&twigs, &why);
+        let end = variant.setup.duration;
+        let until = bough.parts_from(since).min(end);
+        if let Err(why) = bough.world.run_before(until, self.progress) {
+            return self.end_all(&bough.twigs(), &why);
         }
-        let mut classes: Vec<Vec<Twig<'a>>> = Vec::new();
-        for twig in twigs {
-            match classes.iter_mut().find(|class| parts(&class[0], &twig) > until) {
-                Some(class) => class.push(twig),
-                None => classes.push(vec![twig]),
+        // At the end of all time nobody decides anything any more.
+        let ends = until == end;
+        let (boughs, lost) = bough.split(|one, other| !ends && parts(one, other) > until);
+        let boughs = if ends { boughs } else { self.decide(boughs, until) };
+        for bough in boughs {
+            self.grow(bough, until + Nanos(1));
+        }
+        self.grow_anew(lost);
+    }
+
+    /// Lets each decide what it has to at this instant. Those that decided the same are one run
+    /// again.
+    fn decide(&mut self, boughs: Vec<Bough<'a>>, at: Nanos) -> Vec<Bough<'a>> {
+        let mut decided: Vec<Bough<'a>> = Vec::new();
+        for mut bough in boughs {
+            if let Err(why) = bough.world.run_before(at + Nanos(1), self.progress) {
+                self.end_all(&bough.twigs(), &why);
+                continue;
+            }
+            let like = decided.iter_mut().find(|other| other.world.went_like(&bough.world));
+            match like.zip(bough.world.mind()) {
+                Some((other, mind)) => other.others.push((mind, bough.first)),
+                None => decided.push(bough),
             }
         }
-        // At the end of all time nobody parts any more.
-        if let [alike] = &mut classes[..] {
-            let rest = alike.split_off(1);
-            classes.extend(rest.into_iter().map(|twig| vec![twig]));
-        }
-        let last = classes.pop();
-        for class in classes {
-            match world.fork(class[0].1) {
-                Some(fork) => self.grow(fork, class),
-                None => self.grow_anew(class),
-            }
-        }
-        if let Some(class) = last {
-            world.go_on_as(class[0].1);
-            self.grow(world, class);
-        }
+        decided
     }
 
     /// Runs that cannot share what was simulated begin again.
@@ -180,7 +264,7 @@ impl<'a> Tree<'a, '_> {
         for twig in twigs {
             let spans = &self.branches[twig.0].0.spans;
             match World::new(twig.1, spans, self.seed, self.traces) {
-                Ok(world) => self.grow(world, vec![twig]),
+                Ok(world) => self.grow(Bough::new(world, vec![twig]), Nanos::ZERO),
                 Err(why) => self.end_all(&[twig], &why),
             }
         }

@@ -47,13 +47,4 @@ impl<'a> World<'a> {
             sweeps: Vec::new(),
         })
     }
-
-    /// Goes on with what this variant says of all that comes. What it says of all that came is the
-    /// same.
-    pub(crate) fn go_on_as(&mut self, variant: &'a Variant) {
-        self.setup = &variant.setup;
-        if let (Some(pool), Some(spec)) = (&mut self.pool, &variant.setup.pool) {
-            pool.spec = spec;
-        }
-    }
 }

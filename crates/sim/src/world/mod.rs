@@ -35,4 +35,5 @@ mod turn;
 mod windows;
 
 pub use gate_record::{GateRecord, GateStep};
+pub(crate) use pool::Mind;
 pub(crate) use state::World;

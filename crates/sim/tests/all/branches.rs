@@ -222,6 +222,26 @@ fn each_branch_is_what_it_is_alone() {
     }
 }
 
+/// `calm` asks for more than any move gains, `off` for none. Both place by load at 12 s and 16 s,
+/// with rules of their own, and take advice three times.
+#[test]
+fn runs_that_decide_the_same_are_one_run() {
+    let scenario = scenario(POD);
+    for seed in 1..3 {
+        let (mut shared, mut alone) = (Stretches(0), Stretches(0));
+        for outcome in together(&scenario, &["off", "calm"], seed, &mut shared) {
+            let outcome = outcome.unwrap();
+            let expected = run_with(&scenario, &outcome.variant, seed, &mut alone, &NoTraces);
+            let pool = outcome.pool.as_ref().unwrap();
+            assert_eq!((pool.moves.len(), pool.rounds.len()), (0, 3));
+            let advised = pool.rounds.iter().filter(|round| round.verdict.is_some()).count();
+            assert_eq!(advised, if outcome.variant == "calm" { 3 } else { 0 });
+            assert_eq!(expected, Ok(outcome));
+        }
+        assert!(shared.0 > 0 && shared.0 * 2 <= alone.0, "{} of {}", shared.0, alone.0);
+    }
+}
+
 #[test]
 fn moves_on_trial_are_known_to_all_that_made_them() {
     let scenario = scenario(HARM);

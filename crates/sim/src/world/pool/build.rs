@@ -1,7 +1,7 @@
 //! Puts a pool together, and places its disks when their VMs start.
 
 use super::copies::Copies;
-use super::state::{HostGates, Member, Placement, Pool, Store, Trials};
+use super::state::{Attached, HostGates, Member, Placement, Pool, Store, Trials};
 use crate::progress::RunError;
 use crate::random::Stream;
 use crate::record::Recorder;
@@ -83,6 +83,7 @@ impl<'a> World<'a> {
             violations: 0,
             copies: Copies::default(),
             trials: Trials::default(),
+            attached: Vec::new(),
         }));
         if let Moves::Copy(copying) = spec.moves {
             self.add_copiers(copying);
@@ -145,6 +146,7 @@ impl<'a> World<'a> {
 
     /// From now on the disk's requests go there.
     pub(super) fn attach_at(&mut self, pool: &mut Pool<'_>, member: usize, store: usize) {
+        pool.attached.push(Attached { event: self.events, member, store });
         let member = &mut pool.members[member];
         member.at = Some(store);
         member.first.get_or_insert(store);

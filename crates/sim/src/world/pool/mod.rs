@@ -11,8 +11,10 @@ mod copies;
 mod copy;
 mod finish;
 mod learn;
+mod mind;
 pub(super) mod state;
 mod stats;
 mod trial;
 
 pub(super) use carry::Arrival;
+pub(crate) use mind::Mind;

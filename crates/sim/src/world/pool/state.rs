@@ -32,6 +32,8 @@ pub(in crate::world) struct Pool<'a> {
     pub(super) violations: u64,
     pub(super) copies: Copies,
     pub(super) trials: Trials,
+    /// Since the run was last doubled.
+    pub(super) attached: Vec<Attached>,
 }
 
 /// A disk on one of the pool's datastores.
@@ -50,6 +52,15 @@ pub(super) struct Member {
     pub(super) first: Option<usize>,
     pub(super) meter: WorkloadMeter,
     pub(super) place: Stream,
+}
+
+/// A disk is somewhere else from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attached {
+    /// The number of the event in which it came there.
+    pub(super) event: u64,
+    pub(super) member: usize,
+    pub(super) store: usize,
 }
 
 /// A disk's placement on one datastore: its gate, node and first byte, and its statistics there.
@@ -96,6 +107,7 @@ impl<'a> Pool<'a> {
             violations: self.violations,
             copies: self.copies.fork()?,
             trials: self.trials.clone(),
+            attached: Vec::new(),
         })
     }
 }
