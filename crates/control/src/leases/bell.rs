@@ -68,8 +68,8 @@ impl Bell {
     }
 
     /// Something has changed. To be called after the change, and without a lock that a thread takes
-    /// in its turn: it may begin at once. O(listeners), and O(1) while none has heard of the last
-    /// ring in vain.
+    /// in its turn: it may begin at once. O(threads that wait), and O(1) where no thread waits or
+    /// those that do were rung already.
     pub fn ring(&self) {
         let mut state = self.state();
         state.rung = state.rung.wrapping_add(1);
